@@ -28,7 +28,7 @@ from penstock.store.address import Address, Store, open_store
 from penstock.store.succession import kept_address, refuse_other
 
 if TYPE_CHECKING:
-    from penstock.engines.kubernetes.credentials import Access
+    from penstock.engines.kubernetes.api.credentials import Access
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ def access_of(options: ServeOptions) -> "Access | None":
         return None
     if importlib.util.find_spec("aiohttp") is None:
         raise InvalidInput("--engine kubernetes needs aiohttp", hint="pip install 'penstock[kubernetes]'")
-    from penstock.engines.kubernetes.credentials import from_kubeconfig, in_cluster
+    from penstock.engines.kubernetes.api.credentials import from_kubeconfig, in_cluster
 
     return from_kubeconfig(options.kubeconfig, options.context) if options.kubeconfig else in_cluster()
 

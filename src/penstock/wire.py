@@ -72,7 +72,7 @@ from penstock.server.services.quota_alerts import QuotaAlertService
 from penstock.store.address import Address, address_of, open_seat, remember
 
 if TYPE_CHECKING:  # heavy, and an extra
-    from penstock.engines.kubernetes.credentials import Access
+    from penstock.engines.kubernetes.api.credentials import Access
     from penstock.engines.kubernetes.engine import KubernetesEngine
 
 log = logging.getLogger(__name__)

@@ -1,20 +1,27 @@
 """Jobs for gangs of pods: the Kubernetes engine's way to the control loop."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from penstock.control import messages as msg
 from penstock.control.inbox import InboxFull
 from penstock.control.service import ControlService
-from penstock.core.messages.reports import NodeReport
+from penstock.core.explain import Explainer, Question, question_of
+from penstock.core.explain.why import why_stopped
+from penstock.core.messages.reports import NodeReport, ReplicaKey
 from penstock.core.messages.requests import NewJob, Refusal, Submit, Submitted
+from penstock.core.model.actions import JobChange
 from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.gang import GangAsk
 from penstock.core.model.ids import Incarnation, JobId, NodeName, TenantName, UserName
+from penstock.core.model.quantities import format_duration
 from penstock.core.order.turns import Submitter, TooManyWaiting
-from penstock.engines.kubernetes.client import Client
-from penstock.engines.kubernetes.credentials import Access
+from penstock.engines.kubernetes.api.client import Client
+from penstock.engines.kubernetes.api.credentials import Access
 from penstock.engines.kubernetes.engine import KubernetesEngine
-from penstock.engines.kubernetes.gangs import GANG_JOB_LABEL, Refused
+from penstock.engines.kubernetes.gangs.gang import GANG_JOB_LABEL, Refused
+from penstock.engines.kubernetes.server import LiveJob, LivePlace, Outlook
 from penstock.ports import NodeSession
 
 KUBERNETES = UserName("kubernetes")
@@ -38,6 +45,9 @@ class PodJobs:
 
     def __init__(self, service: ControlService) -> None:
         self._service, self._loop = service, asyncio.get_running_loop()
+        self._clock = service.clock
+        self._explainer = Explainer(service.policies)
+        self._explaining = ThreadPoolExecutor(1, thread_name_prefix="penstock-outlook")
 
     def on_hello(self, spec: NodeSpec, incarnation: Incarnation, session: NodeSession) -> None:
         self._service.on_hello(spec, incarnation, session)
@@ -71,6 +81,66 @@ class PodJobs:
 
         request = msg.ChangeJobs("hold" if held else "release", (job_id,), KUBERNETES, administrator=True)
         self._ask(request, told, Submitter(KUBERNETES, ""), lambda: on_reply("busy"))
+
+    def edit(self, job_id: JobId, ask: GangAsk, on_reply: Callable[[str], None]) -> None:
+        def told(reply: msg.Reply) -> None:
+            unchanged = reply.unchanged if isinstance(reply, msg.JobsChanged) else ((job_id, "busy"),)
+            on_reply(unchanged[0][1] if unchanged else "")
+
+        request = msg.ChangeJobs("edit", (job_id,), KUBERNETES, JobChange(ask=ask), administrator=True)
+        self._ask(request, told, Submitter(KUBERNETES, ""), lambda: on_reply("busy"))
+
+    def identity(self) -> str:
+        return self._service.controller.state.identity.cluster
+
+    def live(self) -> Iterable[LiveJob]:
+        for job in tuple(self._service.controller.state.jobs.values()):
+            gang = dict(job.spec.labels).get(GANG_JOB_LABEL, "")
+            if not gang:
+                continue
+            ask, attempt = job.placed, job.attempt
+            places = [
+                LivePlace(
+                    ReplicaKey(job.id, attempt.number, replica.rank),
+                    replica.place.node,
+                    replica.place.devices,
+                    replica.state == "started",
+                )
+                for replica in (attempt.replicas if attempt is not None else ())
+                if attempt is not None and replica.holds
+            ]
+            asks = tuple(ask.each_of(rank) for rank in range(ask.replica_total))
+            yield LiveJob(job.id, gang, asks, tuple(places), job.hold is not None)
+
+    def stop_text(self, job_id: JobId) -> str:
+        state = self._service.controller.state
+        job = state.jobs.get(job_id)
+        stop = job.attempt.stop if job is not None and job.attempt is not None else None
+        if stop is None:
+            return ""
+        text = f"penstock stops job {job_id}: {why_stopped(stop)}"
+        other = state.jobs.get(stop.beneficiary) if stop.beneficiary is not None else None
+        return text + (
+            f" ({dict(other.spec.labels).get(GANG_JOB_LABEL, other.spec.name)})" if other is not None else ""
+        )
+
+    def outlooks(self, job_ids: Sequence[JobId], on_reply: Callable[[dict[JobId, Outlook]], None]) -> None:
+        controller = self._service.controller
+        now_ms = self._clock.unix_ms()
+        jobs = [job for job_id in job_ids if (job := controller.state.jobs.get(job_id)) is not None]
+        questions = [question_of(controller.state, job, now_ms) for job in jobs if job.state == "waiting"]
+        work = self._loop.run_in_executor(self._explaining, self._explained, questions)
+        work.add_done_callback(lambda done: None if done.cancelled() else on_reply(done.result()))
+
+    def _explained(self, questions: Sequence[Question]) -> dict[JobId, Outlook]:
+        found = {}
+        for question in questions:
+            told = self._explainer.explain(question)
+            text = told.text
+            if told.start_by_ms:
+                text += f"; starts within {format_duration(told.start_by_ms - question.now_ms)} at the latest"
+            found[question.job.id] = Outlook(told.code, text, tuple(place.node for place in question.job.room))
+        return found
 
     def cancel(self, job_id: JobId, reason: str) -> None:
         self._ask(msg.Cancel(job_id, KUBERNETES, reason), lambda _: None, Submitter(KUBERNETES, ""), lambda: None)

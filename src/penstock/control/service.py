@@ -70,6 +70,7 @@ class ControlService:
         self._seat, self._on_lead = seat, on_lead
         self._metrics = metrics if metrics is not None else MemoryMetrics()
         self._store, self._engine, self._clock = store, engine, clock
+        self.clock = clock
         self._deliver, self._on_records, self._on_fault = deliver, on_records, on_fault
         self._deliver_reports = deliver_reports or deliver
         self._inbox = Inbox()

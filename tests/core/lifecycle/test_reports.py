@@ -11,7 +11,7 @@ from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.selectors import Taint, Toleration
 from penstock.core.state import invariants
 from penstock.core.state.state import fold
-from penstock.testing.builders import node
+from penstock.testing.builders import device, node
 from penstock.testing.harness import World, cluster
 from tests.properties import examples
 
@@ -251,15 +251,41 @@ def test_a_report_said_twice_is_a_report_said_once(message):
     assert unchanged(w, lambda: w.commit(lambda tx: reports.on_report(tx, message)))
 
 
-def test_labels_and_taints_of_a_node_count_at_once_and_its_amounts_once_its_jobs_have_ended():
+def test_what_a_node_says_of_itself_counts_at_once_also_while_replicas_run_there():
     w = World(node("a", 2, cpus=8))
     job = w.submit(1)
     w.run(job)
     w.hello(node("a", 4, cpus=16, labels=(("disk", "ssd"),), taints=(Taint("spot"),)))
     spec = w.state.nodes["a"].spec
-    assert (len(spec.devices), spec.capacity.cpu_milli, spec.labels) == (2, 8000, (("disk", "ssd"),))
+    assert (len(spec.devices), spec.capacity.cpu_milli, spec.labels) == (4, 16000, (("disk", "ssd"),))
     assert w.phase(job) == "running"
     w.report("a")
-    tolerant = w.submit(1, tolerations=(Toleration("spot"),))
+    tolerant = w.submit(3, tolerations=(Toleration("spot"),))
     assert [start.job_id for start in w.plan().starts] == [tolerant]
     assert w.state.indexes.free["a"].shape.taints == (Taint("spot"),)
+
+
+def test_a_node_that_lost_something_keeps_what_its_replicas_hold_until_they_end():
+    w = World(node("a", 4, cpus=8))
+    job = w.submit(2, cpus=6)
+    w.run(job)
+    w.hello(node("a", 1, cpus=4))
+    assert w.state.nodes["a"].spec.capacity.cpu_milli == 6000
+    assert [one.healthy for one in w.state.nodes["a"].spec.devices] == [True, False, False, False]
+    assert w.phase(job) == "running"
+    w.exit_replica(job)
+    w.hello(node("a", 1, cpus=4))
+    spec = w.state.nodes["a"].spec
+    assert (len(spec.devices), spec.capacity.cpu_milli) == (1, 4000)
+
+
+def test_devices_of_another_kind_are_believed_once_nothing_is_held():
+    w = World(node("a", 2))
+    job = w.submit(1)
+    w.run(job)
+    other = tuple(device(i, model="H100") for i in range(2))
+    w.hello(node("a", other))
+    assert {one.model for one in w.state.nodes["a"].spec.devices} == {"A100"}
+    w.exit_replica(job)
+    w.hello(node("a", other))
+    assert {one.model for one in w.state.nodes["a"].spec.devices} == {"H100"}

@@ -11,8 +11,8 @@ from penstock.control.controller import Controller
 from penstock.control.pods import PodJobs
 from penstock.control.service import ControlService
 from penstock.core.model.resources import Resources
-from penstock.engines.kubernetes.client import Client
-from penstock.engines.kubernetes.credentials import Access, FixedToken
+from penstock.engines.kubernetes.api.client import Client
+from penstock.engines.kubernetes.api.credentials import Access, FixedToken
 from penstock.engines.kubernetes.engine import KubernetesEngine
 from penstock.engines.kubernetes.onnode import replica_of
 from penstock.server.backend import deliver_on

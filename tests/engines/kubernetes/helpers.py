@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from penstock.engines.kubernetes.client import Client, Kind
-from penstock.engines.kubernetes.credentials import Access, FixedToken
+from penstock.engines.kubernetes.api.client import Client, Kind
+from penstock.engines.kubernetes.api.credentials import Access, FixedToken
 from penstock.testing.kubernetes.server import ApiServer
 
 PODS, NODES = Kind("", "v1", "pods"), Kind("", "v1", "nodes", namespaced=False)

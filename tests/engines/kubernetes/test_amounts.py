@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engines.kubernetes.amounts import BadAmount, amount, pod_sums, sum_of
-from penstock.engines.kubernetes.objects import Pod
+from penstock.engines.kubernetes.objects.pods import Pod
 from tests.properties import examples
 
 GI = 2**30

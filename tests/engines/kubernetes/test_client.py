@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engines.kubernetes import client as module
-from penstock.engines.kubernetes.client import Client
-from penstock.engines.kubernetes.credentials import Access, TokenFile
-from penstock.engines.kubernetes.errors import (
+from penstock.engines.kubernetes.api import client as module
+from penstock.engines.kubernetes.api.client import Client
+from penstock.engines.kubernetes.api.credentials import Access, TokenFile
+from penstock.engines.kubernetes.api.errors import (
     Busy,
     Conflict,
     Denied,
@@ -18,8 +18,10 @@ from penstock.engines.kubernetes.errors import (
     Rejected,
     Unavailable,
 )
-from penstock.engines.kubernetes.objects import Pod, Status
-from penstock.testing.kubernetes.server import ApiServer, Fault
+from penstock.engines.kubernetes.objects.answers import Status
+from penstock.engines.kubernetes.objects.pods import Pod
+from penstock.testing.kubernetes.requests import Fault
+from penstock.testing.kubernetes.server import ApiServer
 from tests.engines.kubernetes.helpers import PODS, pod, put_pod, run, served
 
 A = PODS.path("default", "a")

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from penstock.engines.kubernetes import credentials as module
-from penstock.engines.kubernetes.credentials import PluginToken, TokenFile, from_kubeconfig, in_cluster
-from penstock.engines.kubernetes.errors import BadCredentials
+from penstock.engines.kubernetes.api import credentials as module
+from penstock.engines.kubernetes.api.credentials import PluginToken, TokenFile, from_kubeconfig, in_cluster
+from penstock.engines.kubernetes.api.errors import BadCredentials
 
 
 def kubeconfig(tmp_path, user=None, cluster=None, **top):

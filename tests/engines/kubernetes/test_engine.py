@@ -3,7 +3,8 @@
 import asyncio
 
 from penstock.testing.kubernetes.kinds import bind
-from penstock.testing.kubernetes.server import ApiServer, Fault
+from penstock.testing.kubernetes.requests import Fault
+from penstock.testing.kubernetes.server import ApiServer
 from tests.engines.kubernetes.cluster import Cluster, cluster
 from tests.engines.kubernetes.helpers import run, until
 
@@ -16,6 +17,7 @@ def test_a_pod_is_bound_runs_and_its_job_ends_with_it():
             (node,) = c.where("a")
             assert node in ("n1", "n2")
             assert c.get("a")["metadata"]["annotations"] == {
+                "penstock.dev/cluster": c.state.identity.cluster,
                 "penstock.dev/devices": "0,1,2,3",
                 "penstock.dev/replica": "1.1.0",
             }
@@ -123,16 +125,15 @@ def test_taints_selectors_and_affinity_are_kept():
 def test_a_rule_that_cannot_be_decided_is_said_on_the_pod():
     async def work() -> None:
         async with cluster("n1") as c:
-            term = [{"labelSelector": {}, "topologyKey": "kubernetes.io/hostname"}]
-            rule = {"requiredDuringSchedulingIgnoredDuringExecution": term}
-            c.pod("a", affinity={"podAntiAffinity": rule})
+            c.pod("a", resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
             c.pod("b", labels={"penstock.dev/gang": "x", "penstock.dev/gang-size": "many"})
-            c.pod("c", containers=[{"name": "m", "resources": {"limits": {"example.com/fpga": "1"}}}])
+            both = {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}
+            c.pod("c", containers=[{"name": "m", "resources": {"limits": both}}])
             await until(lambda: all(c.says(name)[0] for name in "abc"))
-            assert c.says("a") == ("Unsupported", "affinity.podAntiAffinity: required rules between pods")
+            assert c.says("a") == ("Unsupported", "resourceClaims: devices by resource claims (DRA)")
             assert c.says("b")[0] == "InvalidGang"
             assert "'many', expected a number from 1 to 10,000" in c.says("b")[1]
-            assert c.says("c") == ("Unsupported", "resources: example.com/fpga is no resource that Penstock counts")
+            assert c.says("c") == ("Unsupported", "resources: devices of several vendors (nvidia, amd) for one pod")
             assert c.jobs() == []
 
     run(work)
@@ -152,7 +153,7 @@ def test_what_the_server_refuses_is_said_on_the_pod():
 
 
 def test_a_pod_that_no_node_could_hold_is_placed_once_one_can(monkeypatch):
-    monkeypatch.setattr("penstock.engines.kubernetes.engine.ALIVE_S", 0.05)
+    monkeypatch.setattr("penstock.engines.kubernetes.engine.AGAIN_S", 0.05)
 
     async def work() -> None:
         async with cluster("n1") as c:
@@ -282,7 +283,7 @@ def test_a_pod_that_somebody_else_bound_meanwhile_is_theirs(monkeypatch):
         bind(store, pods, namespace, {"metadata": {"name": binding["metadata"]["name"]}, "target": {"name": other}})
         bind(store, pods, namespace, binding)
 
-    monkeypatch.setattr("penstock.testing.kubernetes.server.bind", stolen)
+    monkeypatch.setattr("penstock.testing.kubernetes.requests.bind", stolen)
 
     async def work() -> None:
         async with cluster("n1", "n2") as c:
@@ -395,7 +396,7 @@ def test_a_pod_that_is_made_anew_with_another_ask_is_another_job():
 
 
 def test_pods_that_were_deleted_while_no_server_ran_have_no_job(monkeypatch):
-    monkeypatch.setattr("penstock.engines.kubernetes.engine.EARLY_S", 0.1)
+    monkeypatch.setattr("penstock.engines.kubernetes.placing.EARLY_S", 0.1)
 
     async def work() -> None:
         async with ApiServer() as api:

@@ -5,9 +5,10 @@ import random
 
 import pytest
 
-from penstock.engines.kubernetes import binding, engine, reflector
+from penstock.engines.kubernetes import binding, engine, placing, sessions, settling
+from penstock.engines.kubernetes.api import reflector
 from penstock.testing.kubernetes.kinds import bind
-from penstock.testing.kubernetes.server import Fault
+from penstock.testing.kubernetes.requests import Fault
 from tests.engines.kubernetes.cluster import cluster
 from tests.engines.kubernetes.helpers import run, until
 
@@ -35,8 +36,11 @@ def audit(c) -> None:
 def test_everything_ends_and_nothing_is_given_out_twice(seed, monkeypatch):
     monkeypatch.setattr(reflector, "BACKOFF_S", (0.01, 0.05))
     monkeypatch.setattr(binding, "WAIT_S", (0.005, 0.05))
-    for name, value in (("EARLY_S", 0.2), ("SETTLE_S", 0.05), ("ALIVE_S", 0.2)):
-        monkeypatch.setattr(engine, name, value)
+    for module, name, value in (
+        (placing, "EARLY_S", 0.2), (settling, "SETTLE_S", 0.05), (sessions, "ALIVE_S", 0.2), (engine, "AGAIN_S", 0.2),
+        (placing, "REPLACED_S", 0.3),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
 
     async def work() -> None:
         draw = random.Random(seed)

@@ -7,9 +7,11 @@ from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.resources import Device, Resources
+from penstock.engines.kubernetes.amounts import pod_sums
 from penstock.engines.kubernetes.nodes import node_spec
-from penstock.engines.kubernetes.objects import Node, Pod
-from penstock.engines.kubernetes.onnode import OnNode, exit_of, replica_of
+from penstock.engines.kubernetes.objects.nodes import Node
+from penstock.engines.kubernetes.objects.pods import Pod
+from penstock.engines.kubernetes.onnode import OnNode, Standing, exit_of, replica_of
 
 SPEC = NodeSpec("n", Resources(8000), tuple(Device(i, "nvidia", "A100", 0) for i in range(4)))
 KEY = ReplicaKey(7, 2, 0)
@@ -22,29 +24,35 @@ def pod(name, gpus=0, cpus="1", annotations=None, scheduler="penstock", **status
     return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, Pod)
 
 
+def put(on, one, key=None):
+    on.put(one, Standing(key, pod_sums(one)))
+
+
 def test_devices_of_others_are_never_those_of_ours():
     on = OnNode("n")
-    on.put(pod("ours", 2, annotations={"penstock.dev/devices": "2,3"}), KEY)
-    on.put(pod("theirs", 2, scheduler="default-scheduler"), None)
+    put(on, pod("ours", 2, annotations={"penstock.dev/devices": "2,3"}), KEY)
+    put(on, pod("theirs", 2, scheduler="default-scheduler"), None)
     report = on.report(SPEC, "i")
     assert (report.others.devices, report.others.host.cpu_milli) == ((0, 1), 1000)
     assert [(seen.key, seen.state) for seen in report.replicas] == [(KEY, "starting")]
-    on.put(pod("more", 2, scheduler="default-scheduler"), None)
+    put(on, pod("more", 2, scheduler="default-scheduler"), None)
     assert on.report(SPEC, "i").others.devices == (0, 1), "there are no more than the node has"
 
 
 def test_a_binding_under_way_holds_its_devices():
     on = OnNode("n")
     on.starting[KEY] = (3,)
-    on.put(pod("theirs", 1, scheduler="default-scheduler"), None)
+    put(on, pod("theirs", 1, scheduler="default-scheduler"), None)
     report = on.report(SPEC, "i")
     assert (report.others.devices, report.replicas[0].state) == ((2,), "starting")
 
 
 def test_an_exit_is_reported_until_it_is_acknowledged():
     on = OnNode("n")
-    on.put(pod("ours"), KEY)
-    on.take(pod("ours", phase="Succeeded"), KEY)
+    put(on, pod("ours"), KEY)
+    over = pod("ours", phase="Succeeded")
+    assert on.take(over) == KEY
+    on.ended(KEY, over)
     for _ in range(2):
         (seen,) = on.report(SPEC, "i").replicas
         assert (seen.state, seen.exit) == ("exited", ExitInfo(0))

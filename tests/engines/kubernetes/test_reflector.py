@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.engines.kubernetes import reflector as module
-from penstock.engines.kubernetes.client import Client
-from penstock.engines.kubernetes.objects import Pod
-from penstock.engines.kubernetes.reflector import Reflector
-from penstock.testing.kubernetes.server import ApiServer, Fault
+from penstock.engines.kubernetes.api import reflector as module
+from penstock.engines.kubernetes.api.client import Client
+from penstock.engines.kubernetes.api.reflector import Reflector
+from penstock.engines.kubernetes.objects.pods import Pod
+from penstock.testing.kubernetes.requests import Fault
+from penstock.testing.kubernetes.server import ApiServer
 from tests.engines.kubernetes.helpers import PODS, drop_pod, label_pod, put_pod, run, served, until
 
 
@@ -79,7 +80,7 @@ def test_it_lists_then_follows(streams):
 
 
 def test_a_list_comes_in_pages(monkeypatch):
-    monkeypatch.setattr("penstock.engines.kubernetes.client.PAGE_ITEMS", 2)
+    monkeypatch.setattr("penstock.engines.kubernetes.api.client.PAGE_ITEMS", 2)
 
     async def work() -> None:
         async with served(streams=False) as (server, client):

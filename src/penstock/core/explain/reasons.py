@@ -124,7 +124,9 @@ CONSTRAINTS: dict[str, Reason] = {
         untimed="capacity is kept for other jobs first",
     ),
     "no_fit": Reason("the cycle found no room for it", "see the edits"),
-    "preempt_never": Reason("its queue never asks others to leave", "another `preemption` rule of the queue"),
+    "preempt_never": Reason(
+        "its queue, or it itself, never asks others to leave", "another `preemption` rule of the queue"
+    ),
     "no_lower_priority": Reason("no job that may be preempted runs in its pool", "a higher priority"),
     "min_runtime": Reason("jobs that may be asked have a guaranteed run time left", "wait until it is over"),
     "victims_short": Reason("it does not fit even without all jobs that may be preempted", "see the edits"),

@@ -35,6 +35,9 @@ def rights(scene: Scene) -> Iterator[Constraint]:
         text = f"queue {rule.name} never asks others to leave"
         yield Constraint("preempt_never", text, where=rule.name)
         return
+    if not scene.spec.preempts:
+        yield Constraint("preempt_never", "it never asks others to leave, as it was declared", where=rule.name)
+        return
     rights = PreemptionRights(scene.job, scene.key, leaf, scene.demand, scene.tree)
     found = _candidates(scene, rights)
     for left_ms, job, why in found.later[:1]:

@@ -327,7 +327,9 @@ def lifted(need: Need, reason: str) -> Need:
     """Return the need without one filter."""
     ask = need.each.devices
     if reason == "label":
-        return replace(need, labels_wanted=(), labels_shunned=(), label_terms=())
+        return replace(
+            need, labels_wanted=(), labels_shunned=(), label_terms=(), each=replace(need.each, label_terms=())
+        )
     if reason == "taint":
         return replace(need, tolerations=(Toleration(),))
     if reason in ("anti_affinity", "affinity", "spread"):

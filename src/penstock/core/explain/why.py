@@ -228,7 +228,7 @@ def _not_waiting(job: Job, snapshot: Snapshot, now_ms: int) -> Explanation:
     stop = attempt.stop
     left_ms = max(0, stop.requested_ms + stop.grace_ms - now_ms)
     told = Stop(stop.reason, stop.rule, stop.beneficiary, stop.cost, left_ms)
-    text = f"attempt {attempt.number} on {where} is being stopped: {_why_stopped(stop)}"
+    text = f"attempt {attempt.number} on {where} is being stopped: {why_stopped(stop)}"
     blockers = () if stop.beneficiary is None else (stop.beneficiary,)
     return Explanation(job.id, job.state, stop.reason, text, blockers=blockers, stop=told)
 
@@ -262,7 +262,8 @@ def _suspended(job: Job, attempt: Attempt, snapshot: Snapshot, now_ms: int) -> E
     return Explanation(job.id, job.state, "suspended", text, blockers=blockers)
 
 
-def _why_stopped(stop: StopOrder) -> str:
+def why_stopped(stop: StopOrder) -> str:
+    """Return why an attempt is being stopped, with its beneficiary, the rule and the cost."""
     text = stop.reason.replace("_", " ")
     if stop.beneficiary is not None:
         text += f" for job {stop.beneficiary}"

@@ -4,6 +4,8 @@ An agent reports its node's resources, and the holder of a stolen node key can r
 or those found when the agent was started, are the upper bound; a node may report less, for it knows what has failed.
 """
 
+from collections.abc import Collection
+
 from msgspec.structs import replace
 
 from penstock.core.config.nodes import DEVICES_PER_NODE_MAX
@@ -84,6 +86,42 @@ def believed(said: NodeSpec, known: NodeSpec) -> tuple[NodeSpec, tuple[str, ...]
     ):
         more.append("devices")
     return replace(known, capacity=Resources(**amounts, extended=extended), devices=devices), tuple(more)
+
+
+def reshaped(known: NodeSpec, said: NodeSpec, held: Resources, held_devices: Collection[int]) -> NodeSpec:
+    """Return the description of a node that runs replicas and now says something else of itself.
+
+    What they hold stays there until they have ended: no amount falls below it, and a device that is missing is kept as
+    one that has failed, those that are held last. Devices of another kind are believed once nothing is held.
+    """
+    extended = {name: max(number, held.of(name)) for name, number in said.capacity.extended}
+    extended |= {name: number for name, number in held.extended if name not in extended}
+    amounts = {field: max(getattr(said.capacity, field), getattr(held, field)) for field in RESOURCE_FIELDS}
+    capacity = Resources(**amounts, extended=tuple(sorted((name, n) for name, n in extended.items() if n)))
+    return replace(said, capacity=capacity, pool=known.pool, devices=_devices_kept(known, said, held_devices))
+
+
+def _devices_kept(known: NodeSpec, said: NodeSpec, held: Collection[int]) -> tuple[Device, ...]:
+    both = min(len(known.devices), len(said.devices))
+    alike = all(_is_same(one, other) for one, other in zip(known.devices[:both], said.devices[:both], strict=True))
+    if not alike:
+        return known.devices
+    if len(said.devices) >= len(known.devices):
+        return said.devices
+    missing = len(known.devices) - len(said.devices)
+    free = [device.index for device in reversed(known.devices) if device.index not in held]
+    gone = {*free[:missing], *sorted(held, reverse=True)[: max(0, missing - len(free))]}
+    given = {device.index: device for device in said.devices}
+    return tuple(
+        replace(given.get(device.index, device), healthy=False)
+        if device.index in gone
+        else replace(given.get(device.index, device), healthy=True)
+        for device in known.devices
+    )
+
+
+def _is_same(one: Device, other: Device) -> bool:
+    return not _is_another(one, other) and one.memory_bytes == other.memory_bytes and one.mig == other.mig
 
 
 def _device(said: Device, known: Device) -> Device:

@@ -10,6 +10,7 @@ from penstock.core.lifecycle.draining import clear_overdue
 from penstock.core.lifecycle.ending import after_replica_gone, finish
 from penstock.core.lifecycle.health import Fault, checked, fault_of, strike
 from penstock.core.lifecycle.idling import note_idle
+from penstock.core.lifecycle.registering import reshaped
 from penstock.core.lifecycle.suspending import end_long_suspensions, on_frozen, stop_instead
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
@@ -29,6 +30,7 @@ from penstock.core.model.events import (
 from penstock.core.model.ids import Incarnation, NodeName
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica
 from penstock.core.model.progress import SAVE_SIGNALS
+from penstock.core.model.resources import Resources
 from penstock.core.state.state import State
 
 STOPPED_IN_ORDER = "its agent was stopped"
@@ -41,11 +43,18 @@ def on_hello(tx: Transaction, spec: NodeSpec, incarnation: Incarnation, heard_ms
         lose_node(tx, spec.name, "its agent came back without its processes", heard_ms)
     known = tx.state.nodes.get(spec.name)
     if known is not None and known.incarnation == incarnation and tx.state.indexes.load(spec.name).replicas:
-        # Its replicas were placed on that; another shape counts once they have ended. What keeps others off counts now.
-        spec = replace(known.spec, labels=spec.labels, taints=spec.taints)
+        spec = reshaped(known.spec, spec, *_held_on(tx.state, spec.name))
     same = known is not None and known.incarnation == incarnation and known.spec == spec
     if not same or (known is not None and known.state == "lost"):
         tx.emit(NodeRegistered(spec, incarnation))
+
+
+def _held_on(state: State, node: NodeName) -> tuple[Resources, set[int]]:
+    """Return what replicas hold of a node: amounts, and devices."""
+    load, held = state.indexes.load(node), Resources()
+    for job_id, rank in load.replicas:
+        held += state.jobs[job_id].ask.each_of(rank).host
+    return held, set(load.devices)
 
 
 def on_report(tx: Transaction, report: NodeReport) -> None:

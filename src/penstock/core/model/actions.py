@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from penstock.core.model.gang import GangAsk
 from penstock.core.model.ids import QueueName
 from penstock.core.model.jobs import LABELS_MAX, JobSpec
 
@@ -73,17 +74,20 @@ class JobChange(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: tuple[tuple[str, str], ...] = ()
     """Labels that are set."""
     labels_removed: tuple[str, ...] = ()
+    ask: GangAsk | None = None
+    """What it asks for: an engine's own, whose pods were changed or made anew; nothing that users may write."""
 
     @property
     def of_waiting_only(self) -> bool:
         """Whether it changes what is fixed once a job has a place: there it was checked against queue and reserve."""
-        return self.queue is not None or self.max_wait_ms is not None or self.preemptible is False
+        fixed = self.queue is not None or self.max_wait_ms is not None or self.ask is not None
+        return fixed or self.preemptible is False
 
     def of(self, spec: JobSpec) -> JobSpec:
         """Return the spec with the new values; the same object where nothing differs."""
         labels = {**dict(spec.labels), **dict(self.labels)}
         kept = tuple(sorted((name, text) for name, text in labels.items() if name not in self.labels_removed))
-        fields = ("name", "queue", "priority", "preemptible", "time_limit_ms", "max_wait_ms")
+        fields = ("name", "queue", "priority", "preemptible", "time_limit_ms", "max_wait_ms", "ask")
         given = {name: value for name in fields if (value := getattr(self, name)) is not None}
         new = replace(spec, labels=kept if kept != tuple(sorted(spec.labels)) else spec.labels, **given)
         return spec if new == spec else new

@@ -73,6 +73,8 @@ def placement_text(gang: GangAsk) -> str:
         parts.append("not on nodes with " + ", ".join(f"{name}={value}" for name, value in gang.labels_shunned))
     if gang.label_terms:
         parts.append(f"nodes with {terms_text(gang.label_terms)}")
+    terms = dict.fromkeys(each.label_terms for each in _each_of(gang) if each.label_terms)
+    parts += [f"nodes with {terms_text(one)}" for one in terms]
     parts += list(dict.fromkeys(str(one) for each in _each_of(gang) for one in each.affinity))
     return "; ".join(parts)
 

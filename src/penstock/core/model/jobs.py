@@ -88,6 +88,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Environment variables whose values are secrets, and the names of the secrets."""
     array_parallel: int = 0
     """How many members of its array may run at a time; 0: all."""
+    preempts: bool = True
+    """Whether others may be asked to leave for it."""
 
     def __post_init__(self) -> None:
         """Keep dependencies compact for every source of a spec: old logs list each job of an array separately."""
@@ -112,6 +114,7 @@ class RequestClass(msgspec.Struct, frozen=True, cache_hash=True):
     """The rank that the queue's policy gives such jobs: level of attained service, or step of predicted length."""
     length_ms: int = 0
     """How long such a job may take: its limit or its expected run time; 0 when neither is known."""
+    preempts: bool = True
 
 
 class ExitInfo(msgspec.Struct, frozen=True, omit_defaults=True):

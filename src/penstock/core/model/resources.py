@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from penstock.core.model.affinity import AffinityRule, Repels
+from penstock.core.model.selectors import LabelTerms, Toleration
 
 WHOLE_DEVICE_MILLI = 1000
 MIG_COMPUTE_SLICES = 7
@@ -202,6 +203,10 @@ class ReplicaAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     selected: tuple[str, ...] = ()
     """The selectors in use that select this replica, ascending."""
     affinity: tuple[AffinityRule, ...] = ()
+    label_terms: LabelTerms = ()
+    """Rules about the labels of its node, as alternatives; beside those of its gang."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Taints that it tolerates, beside those that its gang tolerates."""
 
     @property
     def device_count(self) -> int:

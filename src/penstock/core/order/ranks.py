@@ -28,7 +28,15 @@ def request_class(job: Job, config: ClusterConfig) -> RequestClass:
         rank = length_step(length_ms * max(1, spec.ask.device_total) if length_ms else UNKNOWN_MS)
     length_ms = rounded_up_ms(longest_ms(job))
     return RequestClass(
-        spec.queue, spec.tenant, spec.priority, spec.ask, spec.alternatives, spec.preemptible, rank, length_ms
+        spec.queue,
+        spec.tenant,
+        spec.priority,
+        spec.ask,
+        spec.alternatives,
+        spec.preemptible,
+        rank,
+        length_ms,
+        spec.preempts,
     )
 
 

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator, Sequence
 
 from penstock.core.model.affinity import NODE, AffinityRule
 from penstock.core.model.resources import ReplicaAsk
-from penstock.core.model.selectors import accepted, not_tolerated
 from penstock.core.place.capacity import NodeCapacity, NodeShape
 from penstock.core.place.fit import Need, Picked
 from penstock.core.place.index import ClusterIndex
@@ -83,11 +82,9 @@ class NearbyReplicas:
             _value(shape, one.domain) is None for one in self._rules if one.kind == "spread"
         ):
             return False
-        if rule.honours_labels:
-            wanted = all(label in shape.labels for label in need.labels_wanted)
-            if not wanted or (need.label_terms and not accepted(need.label_terms, shape.label_map)):
-                return False
-        return not (rule.honours_taints and not_tolerated(shape.taints, need.tolerations))
+        if rule.honours_labels and not need.accepts_labels(shape):
+            return False
+        return not rule.honours_taints or need.tolerates(shape)
 
     def refusal(self, state: int) -> str:
         """Return why a replica may not stand on nodes in this state, or ''."""

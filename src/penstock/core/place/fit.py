@@ -55,6 +55,19 @@ class Need(msgspec.Struct, frozen=True):
     tenant: TenantName = TenantName("")
     """The job's tenant; matters on nodes that are reserved, or shut to some tenants."""
 
+    def accepts_labels(self, shape: NodeShape) -> bool:
+        """Return whether the labels of a node satisfy all that is said of them."""
+        labels, each = shape.labels, self.each
+        if any(label not in labels for label in self.labels_wanted) or any(
+            label in labels for label in self.labels_shunned
+        ):
+            return False
+        return all(accepted(terms, shape.label_map) for terms in (self.label_terms, each.label_terms) if terms)
+
+    def tolerates(self, shape: NodeShape) -> bool:
+        """Return whether no taint of a node keeps it off."""
+        return not shape.taints or not not_tolerated(shape.taints, (*self.tolerations, *self.each.tolerations))
+
 
 def needs_of(gang: GangAsk, tenant: TenantName = NOBODY) -> tuple[tuple[Need, int], ...]:
     """Return the need of each group of the gang, and its number of replicas."""
@@ -73,14 +86,9 @@ def shape_refusal(need: Need, shape: NodeShape) -> str:
         ask = need.each.devices
         if ask is not None and not ask.given_by(shape.virtualization):
             return "virtualization"
-    labels = shape.labels
-    if any(label not in labels for label in need.labels_wanted):
+    if not need.accepts_labels(shape):
         return "label"
-    if any(label in labels for label in need.labels_shunned):
-        return "label"
-    if need.label_terms and not accepted(need.label_terms, shape.label_map):
-        return "label"
-    return "taint" if shape.taints and not_tolerated(shape.taints, need.tolerations) else ""
+    return "" if need.tolerates(shape) else "taint"
 
 
 def closed_refusal(need: Need, free: NodeCapacity) -> str:

@@ -15,7 +15,7 @@ class PreemptionRights:
     def __init__(self, job: Job, key: RequestClass, leaf: QueueNode, demand: tuple[int, ...], tree: QueueTree) -> None:
         self.job, self.key, self.leaf, self.demand, self._tree = job, key, leaf, demand, tree
         rule = tree.rules.get(job.spec.queue)
-        self._rule = rule.preemption if rule is not None else "never"
+        self._rule = rule.preemption if rule is not None and key.preempts else "never"
         self._policy = rule.policy if rule is not None else "fifo"
         self._path = list(leaf.path())
         self._owner = lowest_within_guarantee(leaf, demand)

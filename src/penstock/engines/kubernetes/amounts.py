@@ -8,7 +8,8 @@ place), KEP-2837 (resources of the whole pod).
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from penstock.engines.kubernetes.objects import Amounts, Container, ContainerStatus, Pod, PodSpec
+from penstock.engines.kubernetes.objects.common import Amounts
+from penstock.engines.kubernetes.objects.pods import Container, ContainerStatus, Pod, PodSpec
 from penstock.formats.quantities import QUANTITY_MAX, kubernetes_quantity, rounded_up
 
 CPU, MEMORY, STORAGE, PODS = "cpu", "memory", "ephemeral-storage", "pods"

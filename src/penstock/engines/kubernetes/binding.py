@@ -6,14 +6,19 @@ once, to that very pod, and a restart sees whose it is. A lost answer is settled
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import NodeName
-from penstock.engines.kubernetes.client import Client, Kind
-from penstock.engines.kubernetes.errors import Busy, Conflict, KubernetesError, Missing, Unavailable
-from penstock.engines.kubernetes.objects import Pod, Status
-from penstock.engines.kubernetes.pods import DEVICES_ANNOTATION, REPLICA_ANNOTATION, SCHEDULER
+from penstock.engines.kubernetes.api.client import Client, Kind
+from penstock.engines.kubernetes.api.errors import Busy, Conflict, KubernetesError, Missing, Unavailable
+from penstock.engines.kubernetes.asks import SCHEDULER
+from penstock.engines.kubernetes.gangs.workloads import Workload
+from penstock.engines.kubernetes.names import CLUSTER_ANNOTATION, DEVICES_ANNOTATION, REPLICA_ANNOTATION
+from penstock.engines.kubernetes.objects.answers import Status
+from penstock.engines.kubernetes.objects.common import Metadata, Wire
+from penstock.engines.kubernetes.objects.pods import Pod
 
 PODS = Kind("", "v1", "pods")
 TRIES_MAX = 8
@@ -22,38 +27,37 @@ WAIT_S = (0.1, 5.0)
 """After the first try, doubled with each; and the longest."""
 EVICTION_WAIT_S = 5.0
 """An eviction that a PodDisruptionBudget forbids is tried again after this long, unless the server says."""
+PREEMPTED = "PreemptionByScheduler"
+
+
+class AnyWorkload(Wire, frozen=True):
+    metadata: Metadata
 
 
 class Binder:
-    """Binds and evicts pods.
+    """Binds and evicts pods, starts and suspends workloads.
 
     Args:
         wrote: gets each pod that was read, or changed, by the way.
+        identity: gives the identity of the log in which was decided.
     """
 
-    def __init__(self, client: Client, wrote: Callable[[Pod], None], draw: random.Random | None = None) -> None:
-        self._client, self._wrote = client, wrote
+    def __init__(
+        self,
+        client: Client,
+        wrote: Callable[[Pod], None],
+        identity: Callable[[], str] = str,
+        draw: random.Random | None = None,
+    ) -> None:
+        self._client, self._wrote, self._identity = client, wrote, identity
         self._draw = draw or random.Random()  # noqa: S311 - spreads requests in time
 
     async def bind(self, pod: Pod, node: NodeName, key: ReplicaKey, devices: tuple[int, ...]) -> str:
         """Bind the pod to the node as this replica. Returns: '' once it is bound, else why it never will be."""
-        annotations = {REPLICA_ANNOTATION: str(key)}
-        if devices:
-            annotations[DEVICES_ANNOTATION] = ",".join(map(str, devices))
+        annotations = self.claims(key, devices)
         meta, problem = pod.metadata, ""
         for number in range(TRIES_MAX):
-            body = {
-                "apiVersion": "v1",
-                "kind": "Binding",
-                "metadata": {
-                    "name": meta.name,
-                    "namespace": meta.namespace,
-                    "uid": meta.uid,
-                    "resourceVersion": meta.resource_version,
-                    "annotations": annotations,
-                },
-                "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-            }
+            body = _binding(meta, node, annotations)
             try:
                 await self._client.write("POST", PODS.path(meta.namespace, meta.name, "binding"), body, Status)
                 return ""
@@ -69,37 +73,41 @@ class Binder:
             found = await self._again(pod)
             if found is None:
                 continue
-            outcome = _outcome(pod, found, node, str(key))
+            outcome = _outcome(pod, found, node, annotations)
             if outcome is not None:
                 return outcome
             meta = found.metadata
         return f"{problem} (tried {TRIES_MAX} times)"
+
+    def claims(self, key: ReplicaKey, devices: tuple[int, ...]) -> dict[str, str]:
+        """Return what is written on a pod that becomes a replica."""
+        found = {REPLICA_ANNOTATION: str(key), CLUSTER_ANNOTATION: self._identity()}
+        if devices:
+            found[DEVICES_ANNOTATION] = ",".join(map(str, devices))
+        return found
 
     async def _again(self, pod: Pod) -> Pod | None:
         """Return the pod as it is now; None where that cannot be said. A pod that is gone has no uid."""
         try:
             found = await self._client.get(PODS.path(pod.metadata.namespace, pod.metadata.name), Pod)
         except Missing:
-            return Pod(type(pod.metadata)())
+            return Pod(Metadata())
         except KubernetesError:
             return None
         self._wrote(found)
         return found
 
-    async def evict(self, pod: Pod, grace_ms: int, wanted: Callable[[], bool]) -> None:
-        """Ask the pod to leave until it does, or until that is no longer wanted."""
-        meta = pod.metadata
-        options = {"gracePeriodSeconds": -(-grace_ms // 1000), "preconditions": {"uid": meta.uid}}
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": meta.name, "namespace": meta.namespace},
-            "deleteOptions": options,
-        }
+    async def evict(self, pod: Pod, grace_ms: int, why: str, wanted: Callable[[], bool]) -> None:
+        """Ask the pod to leave until it does, or until that is no longer wanted. Why stands on it before.
+
+        The pod is given `grace_ms` to save and leave, by its signal.
+        """
+        if why and wanted():
+            await self._note_why(pod, why)
         number = 0
         while wanted():
             try:
-                await self._client.write("POST", PODS.path(meta.namespace, meta.name, "eviction"), body, Status)
+                await self._evict(pod, -(-grace_ms // 1000))
                 return
             except (Missing, Conflict):
                 return  # it is gone, or another pod has its name
@@ -109,17 +117,95 @@ class Binder:
                 await asyncio.sleep(self._wait_s(number))
                 number += 1
 
+    async def _evict(self, pod: Pod, grace_s: int, *, try_only: bool = False) -> None:
+        meta = pod.metadata
+        options: dict[str, Any] = {"gracePeriodSeconds": grace_s, "preconditions": {"uid": meta.uid}}
+        if try_only:
+            options["dryRun"] = ["All"]
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": meta.name, "namespace": meta.namespace},
+            "deleteOptions": options,
+        }
+        await self._client.write("POST", PODS.path(meta.namespace, meta.name, "eviction"), body, Status)
+
+    async def _note_why(self, pod: Pod, why: str) -> None:
+        """Say on a pod why it is about to be evicted, for its controller and its owner. It is evicted all the same."""
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": PREEMPTED, "message": why}
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
+        path = PODS.path(pod.metadata.namespace, pod.metadata.name, "status")
+        try:
+            self._wrote(await self._client.patch(path, body, Pod, "strategic"))
+        except KubernetesError:
+            return
+
+    async def start(self, workload: Workload) -> str:
+        """Let a workload make its pods. Returns: '' once it does, else why it never will."""
+        return await self._set_suspended(workload, suspended=False)
+
+    async def suspend(self, workload: Workload, pods: Callable[[], list[Pod]], why: str) -> None:
+        """Let a workload's pods leave, and make no others: once the budgets of all of them allow that."""
+        for pod in pods():
+            if why:
+                await self._note_why(pod, why)
+        number = 0
+        while True:
+            try:
+                for pod in pods():
+                    await self._evict(pod, pod.spec.termination_grace_period_seconds, try_only=True)
+                break
+            except (Missing, Conflict):
+                await asyncio.sleep(self._wait_s(0))  # the watch is about to show that it is gone
+            except Busy as error:
+                await asyncio.sleep(error.retry_after_s or EVICTION_WAIT_S)
+            except KubernetesError:
+                await asyncio.sleep(self._wait_s(number))
+                number += 1
+        await self._set_suspended(workload, suspended=True)
+
+    async def _set_suspended(self, workload: Workload, *, suspended: bool) -> str:
+        body = {"metadata": {"uid": workload.uid}, "spec": {"suspend": suspended}}
+        problem = ""
+        for number in range(TRIES_MAX):
+            try:
+                await self._client.patch(workload.path(), body, AnyWorkload)
+                return ""
+            except (Busy, Conflict, Unavailable) as error:
+                problem = error.message
+                after_s = error.retry_after_s if isinstance(error, Busy) else 0.0
+                await asyncio.sleep(after_s or self._wait_s(number))
+            except KubernetesError as error:
+                return error.message
+        return f"{problem} (tried {TRIES_MAX} times)"
+
     def _wait_s(self, number: int) -> float:
         return float(min(WAIT_S[1], WAIT_S[0] * 2**number)) * self._draw.uniform(0.5, 1.0)
 
 
-def _outcome(pod: Pod, found: Pod, node: NodeName, key: str) -> str | None:
+def _binding(meta: Metadata, node: NodeName, annotations: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {
+            "name": meta.name,
+            "namespace": meta.namespace,
+            "uid": meta.uid,
+            "resourceVersion": meta.resource_version,
+            "annotations": annotations,
+        },
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+
+
+def _outcome(pod: Pod, found: Pod, node: NodeName, claims: Mapping[str, str]) -> str | None:
     """Return '' where the pod is bound as wanted, None where it still may be, else why it never will be."""
     spec = found.spec
-    if found.metadata.uid != pod.metadata.uid or found.metadata.deletion_timestamp:
+    if found.metadata.uid != pod.metadata.uid or found.leaving:
         return "it is gone"
     if spec.node_name:
-        ours = spec.node_name == node and found.metadata.annotations.get(REPLICA_ANNOTATION) == key
+        told = found.metadata.annotations
+        ours = spec.node_name == node and all(told.get(name) == text for name, text in claims.items())
         return "" if ours else f"it was bound to {spec.node_name} meanwhile"
     if spec.scheduling_gates or spec.scheduler_name != SCHEDULER:
         return "it may not be scheduled any more"

@@ -1,77 +1,45 @@
 """The engine: what the server decides becomes bindings and evictions, what the cluster does becomes reports.
 
-It decides nothing. Everything runs on one loop; `send` may be called from any thread. Lost work is derived again: the
-server repeats orders that a report does not show as done, and a restart finds its replicas by what stands on the pods.
+It decides nothing. Everything runs on one loop; `send` may be called from any thread. What it knows, others carry out:
+`sessions` nodes, `settling` gangs, `placing` orders, `saying` what people read.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-import msgspec
-
-from penstock.core.messages.orders import (
-    Acknowledge,
-    Addressed,
-    CheckNode,
-    FreezeReplica,
-    Order,
-    StartReplica,
-    StopReplica,
-)
+from penstock.core.messages.orders import Addressed, Order
 from penstock.core.messages.reports import NodeCheck, ReplicaKey
-from penstock.core.model.cluster import NodeSpec
-from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName
-from penstock.engines.kubernetes.amounts import BadAmount
+from penstock.core.model.affinity import NODE, AffinityRule
+from penstock.core.model.ids import NodeName
+from penstock.core.model.resources import ReplicaAsk
+from penstock.engines.kubernetes.amounts import BadAmount, pod_sums
+from penstock.engines.kubernetes.api.client import Client, Kind
+from penstock.engines.kubernetes.api.reflector import Reflector
+from penstock.engines.kubernetes.asks import SCHEDULER, ask_of, keys_of, unsupported
 from penstock.engines.kubernetes.binding import PODS, Binder
-from penstock.engines.kubernetes.client import Client, Kind
-from penstock.engines.kubernetes.errors import KubernetesError
-from penstock.engines.kubernetes.gangs import Gang, Gangs, Refused, gang_of, new_job, ranked, refusal
-from penstock.engines.kubernetes.nodes import node_spec
-from penstock.engines.kubernetes.objects import Node, Pod
-from penstock.engines.kubernetes.onnode import GONE, OnNode, replica_of
-from penstock.engines.kubernetes.pods import SCHEDULER, alike, keys_of
-from penstock.engines.kubernetes.reflector import Reflector
-from penstock.engines.kubernetes.server import Server
+from penstock.engines.kubernetes.gangs.dialects import NotYet, gang_of
+from penstock.engines.kubernetes.gangs.gang import AskOf, Facts, Gang, GangId, Refused, Slot, fill
+from penstock.engines.kubernetes.gangs.registry import Gangs
+from penstock.engines.kubernetes.gangs.workloads import Workload
+from penstock.engines.kubernetes.names import CHECKPOINT_ANNOTATION, CLUSTER_ANNOTATION
+from penstock.engines.kubernetes.objects.nodes import Node
+from penstock.engines.kubernetes.objects.pods import Pod
+from penstock.engines.kubernetes.onnode import OnNode, Standing, replica_of
+from penstock.engines.kubernetes.placing import Placing, differs
+from penstock.engines.kubernetes.saying import Saying
+from penstock.engines.kubernetes.selectors import HOSTNAME, Selectors
+from penstock.engines.kubernetes.server import LiveJob, Server
+from penstock.engines.kubernetes.sessions import FLUSH_S, Nodes
+from penstock.engines.kubernetes.settling import Settling
+from penstock.engines.kubernetes.view import ClusterView, Heard
 
 log = logging.getLogger(__name__)
 
 NODES = Kind("", "v1", "nodes", namespaced=False)
-FLUSH_S = 0.02
-"""Changes of so long a time go into one report of each node."""
-ALIVE_S = 5.0
-"""The server hears of all nodes this often: well within the shortest useful lease."""
-EARLY_S = 5.0
-"""An order for an unknown job is kept this long: its gang may be about to be known."""
-SETTLE_S = 1.0
-"""Gangs whose pods came or went are settled with the server this often."""
-
-
-class _Session:
-    """The engine's side of one node's session."""
-
-    def __init__(self, engine: "KubernetesEngine", name: NodeName, incarnation: Incarnation) -> None:
-        self._engine, self.name, self.incarnation = engine, name, incarnation
-        self.welcomed = False
-
-    def welcome(self, epoch: Epoch, lease_ms: int, heartbeat_ms: int) -> None:
-        self.welcomed = True
-        self._engine.touch(self.name)
-
-    def taken(self, report_seq: int, orders: Sequence[Order], *, accepted: bool) -> None:
-        if not accepted:
-            self._engine.hello(self.name)
-        for order in orders:
-            self._engine.obey(self.name, order)
-
-    def refuse(self, reason: str) -> None:
-        log.warning("the server refuses a node", extra={"node": self.name, "reason": reason})
-
-    def close(self) -> None:
-        self.welcomed = False
-        self._engine.later(SETTLE_S, lambda: self._engine.hello(self.name))
+AGAIN_S = 5.0
+"""Gangs that no node could hold are submitted again this long after nodes have changed."""
 
 
 class _NodeSink:
@@ -79,7 +47,7 @@ class _NodeSink:
         self._engine = engine
 
     def changed(self, old: Node | None, new: Node) -> None:
-        self._engine.hello(NodeName(new.metadata.name))
+        self._engine.standing.hello(NodeName(new.metadata.name))
 
     def removed(self, old: Node) -> None:
         self._engine.node_gone(NodeName(old.metadata.name))
@@ -113,313 +81,343 @@ class KubernetesEngine:
         self._server, self._client = server, client
         self.nodes: Reflector[Node] = Reflector(client, NODES, Node, _NodeSink(self))
         self.pods: Reflector[Pod] = Reflector(client, PODS, Pod, _PodSink(self))
-        self._binder = Binder(client, self.pods.wrote)
+        self.view = ClusterView(
+            client,
+            Heard(self._workload_changed, self._workload_gone, self._more_said, self._reselect_all, self.begin),
+        )
+        self._selectors = Selectors(self.view.labels_of)
         self._gangs = Gangs()
-        self._on: dict[NodeName, OnNode] = {}
-        self._specs: dict[NodeName, NodeSpec] = {}
-        self._sessions: dict[NodeName, _Session] = {}
-        self._touched: set[NodeName] = set()
-        self._keys: set[str] = set()
-        self._told: dict[str, Refused] = {}
-        """What stands as a condition on pods that are not placed."""
-        self._begun = False
-        self._nodes_changed = False
-        """What the server refused because no node could ever hold it may fit by now."""
-        self._early: dict[ReplicaKey, tuple[OnNode, StartReplica]] = {}
-        """Orders for jobs that no gang is known for."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.standing = Nodes(server, self.nodes.objects, self._obey)
+        self.placing = Placing(
+            server, self.standing, self._gangs, Binder(client, self.pods.wrote, server.identity), self
+        )
+        self._saying = Saying(client, self._gangs, server, self.pods.wrote)
+        self._settling = Settling(server, self._gangs, self._ask_of, self._saying.refuse, self.placing.start_early)
+        self._at: dict[str, NodeName] = {}
+        """The node whose load each pod is part of."""
+        self._unplaced: dict[str, Pod] = {}
+        """Pods that wait for an object which says what their gang is."""
+        self._all_anew = False
+        """What selectors select has to be counted anew on all nodes."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         self._loop = asyncio.get_running_loop()
+        for job in self._server.live():
+            self._adopt(job)
+        works = (self.nodes.run(), self.pods.run(), self.view.run(), self.standing.report(), self.standing.stand(),
+                 self._settle(), self._again(), self._saying.run())  # fmt: skip
         try:
             async with asyncio.TaskGroup() as group:
-                for work in (self.nodes.run(), self.pods.run(), self._flush(), self._stand(), self._settle()):
+                for work in works:
                     group.create_task(work)
         finally:
-            for task in self._tasks:
-                task.cancel()
+            self.placing.close()
 
     def send(self, orders: Sequence[Addressed]) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._obey_all, tuple(orders))
 
-    # What the cluster says.
+    def _obey(self, node: NodeName, order: Order) -> None:
+        self.placing.obey(node, order)
+
+    def _obey_all(self, orders: Sequence[Addressed]) -> None:
+        for node, order in orders:
+            if node in self.standing.specs:
+                self.placing.obey(node, order)
+
+    def connected(self) -> set[NodeName]:
+        """Return the nodes that the server has taken in. Any thread."""
+        return self.standing.connected()
+
+    # At the start.
+
+    def _adopt(self, job: LiveJob) -> None:
+        """Take over a gang whose job is in the log: its pods are found by what stands on them, or by their names."""
+        namespace, _, name = job.gang.partition("/")
+        gang = Gang(namespace, name, Facts(len(job.asks)), slots=[Slot(ask) for ask in job.asks], held=job.held)
+        for place in job.places:
+            slot = gang.slots[place.key.rank]
+            slot.node, slot.devices = place.node, place.devices
+            if place.started:
+                slot.key = place.key  # an order to start the others comes again
+        self._gangs.adopt(gang, job.job_id)
 
     def begin(self) -> None:
-        """Introduce all nodes once both lists are whole: before, what runs on them is not known."""
-        if not self._begun and self.nodes.whole and self.pods.whole:
-            self._begun = True
-            for _, name in tuple(self.nodes.objects):
-                self.hello(NodeName(name))
+        """Introduce all nodes once all lists are whole: before, what runs on them is not known."""
+        if self.standing.begun or not (self.nodes.whole and self.pods.whole and self.view.whole):
+            return
+        for gang in self._gangs:
+            for slot in gang.slots:
+                if slot.key is not None and not slot.pod:
+                    self.placing.miss(gang, slot)
+            if gang.job_id is not None and not gang.members and gang.workload is None and not gang.placed:
+                self._server.cancel(gang.job_id, "its pods were deleted")
+                self._gangs.forget(gang)
+            self._gangs.mark(gang)
+        self.standing.begin()
 
-    def hello(self, name: NodeName) -> None:
-        """Introduce a node, unless the server knows it as it is."""
-        node = self.nodes.objects.get(("", name))
-        if node is None or not self._begun:
-            return
-        try:
-            spec = node_spec(node, self._keys)
-        except BadAmount as error:
-            log.warning("a node's amounts cannot be read", extra={"node": name, "problem": str(error)})
-            return
-        incarnation, session = Incarnation(node.metadata.uid), self._sessions.get(name)
-        known = session is not None and session.welcomed and session.incarnation == incarnation
-        if known and self._specs.get(name) == spec:
-            return
-        self._nodes_changed = True
-        self._specs[name] = spec
-        self._sessions[name] = _Session(self, name, incarnation)
-        self._server.on_hello(spec, incarnation, self._sessions[name])
+    # What the cluster says.
 
     def node_gone(self, name: NodeName) -> None:
-        session, spec = self._sessions.pop(name, None), self._specs.pop(name, None)
-        if session is not None and spec is not None:
-            on = self._at(name)
-            for pod in tuple(on.pods.values()):
-                on.take(pod, None)
-            self._server.on_report(msgspec.structs.replace(on.report(spec, session.incarnation), leaving=True), session)
+        on = self.standing.at(name)
+        for pod in tuple(on.pods.values()):
+            self._leave(on, pod)
+        self.standing.gone(name)
 
     def pod_changed(self, pod: Pod) -> None:
-        node, ours = NodeName(pod.spec.node_name), pod.spec.scheduler_name == SCHEDULER
-        if node:
-            on, key = self._at(node), self._key_of(pod)
-            if pod.over:
-                on.take(pod, key)
-            else:
-                on.put(pod, key)
-            if key is not None:
-                on.starting.pop(key, None)
-            ours = key is not None  # who binds a pod without us has decided
-            self.touch(node)
-        if pod.over or pod.metadata.deletion_timestamp or not ours:
+        ours = pod.spec.scheduler_name == SCHEDULER
+        self._stand(pod, ours=ours)
+        if not ours or pod.over or pod.leaving:
+            self._unplaced.pop(pod.key, None)
             self._gangs.take(pod)
+        elif pod.spec.node_name:
+            self._note_bound(pod)
         elif not pod.spec.scheduling_gates:
             self._offer(pod)
+
+    def pod_gone(self, pod: Pod) -> None:
+        node = self._at.pop(pod.key, None)
+        if node is not None:
+            self._leave(self.standing.at(node), pod)
+            self.standing.touch(node)
+        self._gangs.take(pod)
+        self._unplaced.pop(pod.key, None)
+        self._selectors.drop(pod.key)
+        self._saying.forget(pod.key)
+
+    def _stand(self, pod: Pod, *, ours: bool) -> None:
+        """Count a pod on the node that it is bound to, or that another scheduler keeps for it."""
+        name = NodeName(pod.spec.node_name or ("" if ours or pod.over else pod.status.nominated_node_name))
+        before = self._at.get(pod.key)
+        if before is not None and before != name:
+            self.standing.at(before).take(pod)
+            self.standing.touch(before)
+            del self._at[pod.key]
+        if not name:
+            return
+        on, key = self.standing.at(name), self._key_of(pod) if ours else None
+        if pod.over:
+            self._leave(on, pod, key)
+        else:
+            self._at[pod.key] = name
+            on.put(pod, self._standing_of(pod, key))
+            if key is not None:
+                on.starting.pop(key, None)
+                self._note_checkpoint(on, key, pod)
+        self.standing.touch(name)
+
+    def _leave(self, on: OnNode, pod: Pod, key: ReplicaKey | None = None) -> None:
+        """Take a pod that is over or gone off its node; a replica has lost its pod with it."""
+        self._at.pop(pod.key, None)
+        self._selectors.drop(pod.key)
+        gang = self._gangs.of_pod(pod.key)
+        found = on.take(pod) or (key if self._is_current(key) else None)
+        if found is not None and found not in on.exits:
+            self.placing.ended(gang or self._gangs.of_job(found.job_id), on, found, pod)
+
+    def _is_current(self, key: ReplicaKey | None) -> bool:
+        gang = self._gangs.of_job(key.job_id) if key is not None else None
+        return gang is not None and key is not None and gang.slot_of(key) is not None
 
     def _key_of(self, pod: Pod) -> ReplicaKey | None:
         """Return which replica a bound pod is; None where it is no pod of the gang that it claims to be of."""
         key = replica_of(pod)
-        if key is None:
+        if key is None or pod.metadata.annotations.get(CLUSTER_ANNOTATION) != self._server.identity():
             return None
-        try:
-            (namespace, name), _ = gang_of(pod)
-        except ValueError:
+        gang = self._gangs.of_job(key.job_id)
+        name = gang.label if gang is not None else self._server.gang_name(key.job_id)
+        known = self.standing.at(NodeName(pod.spec.node_name)).pod_of(key)
+        if known is not None and known.key != pod.key:
             return None
-        return key if self._server.gang_name(key.job_id) == f"{namespace}/{name}" else None
+        own = f"{pod.metadata.namespace}/{self._gang_name(pod)}"
+        return key if name and name in (own, f"{own}/{pod.metadata.name}") else None
 
-    def pod_gone(self, pod: Pod) -> None:
-        self._gangs.take(pod)
-        self._told.pop(pod.key, None)
-        if pod.spec.node_name:
-            self._at(NodeName(pod.spec.node_name)).take(pod, self._key_of(pod))
-            self.touch(NodeName(pod.spec.node_name))
+    def _gang_name(self, pod: Pod) -> str:
+        try:
+            (_, name), _ = gang_of(pod, self.view)
+        except (ValueError, NotYet):
+            return ""
+        return name
+
+    def _standing_of(self, pod: Pod, key: ReplicaKey | None) -> Standing:
+        rules, selected = self._selectors.use(pod), self._selectors.selecting(pod)
+        repels = tuple((rule.domain, rule.selector) for rule in rules if rule.kind == "anti_affinity")
+        self.standing.ask_about({rule.domain for rule in rules if rule.domain != NODE})
+        if key is not None:
+            gang = self._gangs.of_job(key.job_id)
+            known = gang.slots[key.rank].ask if gang is not None and key.rank < len(gang.slots) else None
+            if known is not None:
+                selected = tuple(name for name in selected if name not in known.selected)
+                repels = tuple(one for one in repels if one not in known.repels)
+        return Standing(key, _sums_of(pod), selected, repels)
+
+    def _note_checkpoint(self, on: OnNode, key: ReplicaKey, pod: Pod) -> None:
+        step = pod.metadata.annotations.get(CHECKPOINT_ANNOTATION, "")
+        if step.isdecimal() and key.rank == 0:
+            on.checkpoints[key] = int(step[:18])
+
+    def _note_bound(self, pod: Pod) -> None:
+        """Keep a pod that is bound as a member of its gang, in the slot that it says."""
+        key = self._key_of(pod)
+        if key is None:
+            self._gangs.take(pod)  # who binds a pod without us has decided
+            return
+        gang = self._gangs.of_job(key.job_id)
+        if gang is not None and key.rank < len(gang.slots):
+            self._gangs.put(pod, gang.id, gang.facts)
+            slot = gang.slots[key.rank]
+            if slot.key in (key, None) and slot.pod != pod.metadata.name and not slot.pod:
+                slot.pod = pod.metadata.name
+
+    # Gangs.
 
     def _offer(self, pod: Pod) -> None:
         """Add a pod to its gang; one that can never be placed gets a condition instead."""
-        refused = refusal(pod)
-        if refused is not None:
-            self._say([pod], refused)
+        try:
+            gang_id, facts = gang_of(pod, self.view)
+            refused = self._refusal(pod)
+        except NotYet as why:
+            self._unplaced[pod.key] = pod
+            self._saying.refuse([pod], Refused("GangUnknown", str(why)))
             return
-        self._gangs.put(pod)
-        new = keys_of(alike(pod)) - self._keys
-        if new:
-            self._keys |= new  # nodes are described with the labels that somebody asks about
-            for _, name in tuple(self.nodes.objects):
-                self.hello(NodeName(name))
+        except BadAmount as error:
+            refused = Refused("InvalidAmount", str(error))
+        except ValueError as error:
+            refused = Refused("InvalidGang", str(error))
+        self._unplaced.pop(pod.key, None)
+        if refused is not None:
+            self._saying.refuse([pod], refused)
+            self._gangs.take(pod)
+            return
+        gang = self._gangs.put(pod, *self._beyond(pod, gang_id, facts))
+        ask = self.ask_of(gang, pod)
+        self.standing.ask_about(keys_of(ask))
+        for slot, found in fill(gang, [pod], self._ask_of(gang)):
+            self.placing.filled(gang, slot, found)
+        slot_now = gang.slot_with(pod.metadata.name)
+        if gang.job_id is not None and not gang.placed and (slot_now is None or differs(ask, slot_now.ask)):
+            gang.edited = gang.workload is None
 
-    def touch(self, name: NodeName) -> None:
-        """Note that a node has something to report."""
-        self._touched.add(name)
+    def _beyond(self, pod: Pod, gang_id: GangId, facts: Facts) -> tuple[GangId, Facts]:
+        """Return the gang of a pod; one beyond the size of a gang whose job is known starts alone."""
+        gang = self._gangs.get(gang_id)
+        if gang is None or gang.job_id is None or gang.workload is not None or pod.metadata.name in gang.members:
+            return gang_id, facts
+        if sum(not one.leaving for one in gang.members.values()) < gang.size:
+            return gang_id, facts
+        return (gang_id[0], f"{gang_id[1]}/{pod.metadata.name}"), facts._replace(size=1)
 
-    def _at(self, name: NodeName) -> OnNode:
-        found = self._on.get(name)
-        if found is None:
-            found = self._on[name] = OnNode(name)
-        return found
+    def _refusal(self, pod: Pod) -> Refused | None:
+        """Return why a pod can never be placed as it is, or None. Raises: BadAmount."""
+        found = list(unsupported(pod))
+        if found:
+            return Refused("Unsupported", "; ".join(f"{one.field}: {one.text}" for one in found))
+        if self._selectors.full_for(pod):
+            return Refused("TooManyRules", "too many different rules between pods are in use", again=True)
+        return None
 
-    # What goes to the server.
+    def _ask_of(self, gang: Gang) -> AskOf:
+        return partial(self.ask_of, gang)
 
-    async def _flush(self) -> None:
-        while True:
-            await asyncio.sleep(FLUSH_S)
-            touched, self._touched = self._touched, set()
-            for name in sorted(touched):
-                session, spec = self._sessions.get(name), self._specs.get(name)
-                if session is not None and spec is not None and session.welcomed and self.pods.whole:
-                    self._server.on_report(self._at(name).report(spec, session.incarnation), session)
+    def ask_of(self, gang: Gang, pod: Pod) -> ReplicaAsk:
+        """Return what a pod of a gang asks for. Raises: BadAmount."""
+        rules, selected = self._selectors.use(pod), self._selectors.selecting(pod)
+        if gang.facts.near is not None and gang.size > 1:
+            domain = NODE if gang.facts.near == HOSTNAME else gang.facts.near
+            together = f"gang {gang.label}"
+            rules = (*rules, AffinityRule("affinity", together, domain))
+            selected = tuple(sorted((*selected, together)))
+        return ask_of(pod, selected, rules)
 
-    async def _stand(self) -> None:
-        while True:
-            await asyncio.sleep(ALIVE_S)
-            self._server.on_alive([(s.name, s.incarnation) for s in self._sessions.values() if s.welcomed])
-            if self._nodes_changed:
-                self._nodes_changed = False
-                self._gangs.reconsider()
+    def _more_said(self, namespace: str) -> None:
+        """Look again at pods that waited to hear what their gang is."""
+        for pod in [pod for pod in self._unplaced.values() if pod.metadata.namespace == namespace]:
+            self._offer(pod)
+
+    def _workload_changed(self, workload: Workload) -> None:
+        gang_id = workload.namespace, f"{workload.kind.plural.removesuffix('s')}/{workload.name}"
+        known = self._gangs.get(gang_id)
+        if not self.view.started_here(workload):
+            return
+        if workload.over and (known is None or known.job_id is None):
+            return
+        lead = workload.sets[0].pod if workload.sets else None
+        priority = self.view.priority_of_pod(lead) if lead is not None else None
+        gang = self._gangs.put_workload(
+            gang_id, workload, Facts(max(1, workload.size), self.view.queue_of(workload), priority)
+        )
+        for one in workload.sets:
+            self.standing.ask_about(keys_of(self.ask_of(gang, one.pod)))
+        if workload.over and not gang.placed and gang.job_id is not None:
+            self._server.cancel(gang.job_id, "its workload has ended")
+            self._gangs.forget(gang)
+        elif workload.over:
+            self.placing.workload_over(gang, "" if workload.succeeded else "its workload failed")
+        elif not workload.suspended and gang.job_id is None:
+            self.placing.suspend_first(gang)
+
+    def _workload_gone(self, workload: Workload) -> None:
+        gang = self._gangs.get((workload.namespace, f"{workload.kind.plural.removesuffix('s')}/{workload.name}"))
+        if gang is None:
+            return
+        gang.workload = None
+        if gang.job_id is not None:
+            self._server.cancel(gang.job_id, "its workload was deleted")
+        self._gangs.forget(gang)
+
+    # Selectors that came into use: which pods they select has to be counted.
+
+    def _reselect_all(self) -> None:
+        """The labels of a namespace have changed: count again what selectors of namespaces select."""
+        if self._selectors.of_namespaces:
+            self._all_anew = True
+
+    def _reselect(self) -> None:
+        fresh, anew, self._all_anew = self._selectors.take_fresh(), self._all_anew, False
+        if not fresh and not anew:
+            return
+        for on in self.standing.all():
+            for pod in tuple(on.pods.values()):
+                known = on.standing_of(pod)
+                if known is not None and (anew or any(one.selects(pod, self.view.labels_of) for one in fresh)):
+                    on.put(pod, self._standing_of(pod, known.key))
+                    self.standing.touch(on.name)
+        for gang in self._gangs:
+            if gang.job_id is None or gang.placed:
+                continue
+            pods = gang.members.values()
+            if anew or any(one.selects(pod, self.view.labels_of) for one in fresh for pod in pods):
+                gang.edited = True
+                self._gangs.mark(gang)
 
     async def _settle(self) -> None:
-        """Submit gangs that are whole, hold the jobs of those that lack pods, and release them once they are there."""
         while True:
             await asyncio.sleep(FLUSH_S)
-            for gang in self._gangs.unsettled(asyncio.get_running_loop().time()) if self._begun else ():
-                gang.asked = True
-                if gang.job_id is None:
-                    self._submit(gang)
-                elif gang.complete:
-                    ranked(gang)
-                    self._server.hold(gang.job_id, partial(self._released, gang), held=False)
-                else:
-                    self._server.hold(gang.job_id, partial(self._held, gang), held=True)
+            if self.standing.begun:
+                self._reselect()
+                self._settling.turn(asyncio.get_running_loop().time())
+                self.placing.give_up_overdue()
 
-    def _submit(self, gang: Gang) -> None:
-        job = new_job(gang, tenant_known=self._server.knows_tenant(gang.namespace))
-        if isinstance(job, Refused):
-            gang.asked, gang.refused = False, True
-            self._say(gang.members.values(), job)
-            return
+    async def _again(self) -> None:
+        while True:
+            await asyncio.sleep(AGAIN_S)
+            if self.standing.changed:
+                self.standing.changed = False
+                self._gangs.reconsider()
 
-        def reply(found: JobId | Refused) -> None:
-            gang.asked = False
-            if isinstance(found, Refused):
-                gang.refused, gang.again_s = not found.again, asyncio.get_running_loop().time() + SETTLE_S
-                self._say(gang.members.values(), found)
-            else:
-                self._gangs.submitted(gang, found)
-                self._start_early(found)
-
-        self._server.submit(job, gang.identity(), reply)
-
-    def _held(self, gang: Gang, problem: str) -> None:
-        gang.asked = False
-        if problem in ("", "held_already"):
-            gang.held = True
-            if not gang.members and gang.job_id is not None:
-                self._server.cancel(gang.job_id, "its pods were deleted")
-                self._gangs.forget(gang)
-        elif problem == "over":
-            self._gangs.forget(gang)
-        else:
-            gang.again_s = asyncio.get_running_loop().time() + SETTLE_S  # it runs still
-
-    def _released(self, gang: Gang, problem: str) -> None:
-        gang.asked, gang.held = False, False
-        if problem == "over":
-            self._gangs.forget(gang)
-
-    # What the server decides.
-
-    def _obey_all(self, orders: Sequence[Addressed]) -> None:
-        for node, order in orders:
-            if node in self._specs:
-                self.obey(node, order)
-
-    def connected(self) -> set[NodeName]:
-        """Return the nodes that the server has taken in. Any thread."""
-        return {name for name, session in tuple(self._sessions.items()) if session.welcomed}
-
-    def obey(self, node: NodeName, order: Order) -> None:
-        on = self._at(node)
-        match order:
-            case StartReplica():
-                self._start(on, order)
-            case StopReplica():
-                self._stop(on, order)
-            case Acknowledge():
-                on.exits.pop(order.key, None)
-            case CheckNode():
-                on.check = self._checked(node)
-                self.touch(node)
-            case FreezeReplica():
-                pass  # `on_preempt: suspend` is never set on a job of pods
-            case _:
-                log.debug("an order that pods know nothing of", extra={"order": type(order).__name__})
-
-    def _start(self, on: OnNode, order: StartReplica) -> None:
-        key = order.key
-        if key in on.starting or key in on.exits or on.pod_of(key) is not None:
-            return
-        gang = self._gangs.of_job(key.job_id)
-        if gang is None and order.key not in self._early:
-            self._early[key] = on, order  # the order may come before the answer to the submit
-            self.later(EARLY_S, lambda: self._start_early(key.job_id))
-            return
-        pod = gang.pod_of(key.rank) if gang is not None and gang.complete else None
-        changed = gang is not None and pod is not None and alike(pod) != gang.asks[key.rank]
-        if pod is None or pod.spec.node_name or changed:  # while one is missing none is bound: it could not go on
-            on.failed(key, GONE)
-            self.touch(on.name)
-            if gang is None or changed:
-                self._server.cancel(key.job_id, "its pods were deleted")  # others of their name ask for other things
-            if gang is not None and changed:
-                self._gangs.reform(gang)
-            return
-        on.starting[key] = order.devices
-        self._begin(self._bind(on, pod, order))
-
-    def _start_early(self, job_id: JobId) -> None:
-        """Start the replicas of a job whose gang is known by now; one that is still not known has no pods."""
-        for key in [key for key in self._early if key.job_id == job_id]:
-            on, order = self._early[key]
-            self._start(on, order)
-            self._early.pop(key, None)
-
-    async def _bind(self, on: OnNode, pod: Pod, order: StartReplica) -> None:
-        problem = await self._binder.bind(pod, on.name, order.key, order.devices)
-        if problem:
-            log.info("a pod could not be bound", extra={"pod": pod.key, "node": on.name, "problem": problem})
-            on.starting.pop(order.key, None)
-            on.failed(order.key, problem)
-        self.touch(on.name)
-
-    def _stop(self, on: OnNode, order: StopReplica) -> None:
-        pod = on.pod_of(order.key)
-        if pod is not None and pod.metadata.deletion_timestamp is None and order.key not in on.stopping:
-            on.stopping.add(order.key)
-            self._begin(self._evict(on, pod, order))
-        elif pod is None and order.key not in on.starting:
-            on.failed(order.key, GONE)
-            self.touch(on.name)
-
-    async def _evict(self, on: OnNode, pod: Pod, order: StopReplica) -> None:
-        def wanted() -> bool:
-            now = on.pods.get(pod.key)
-            return now is not None and now.metadata.uid == pod.metadata.uid and now.metadata.deletion_timestamp is None
-
-        try:
-            await self._binder.evict(pod, order.grace_ms, wanted)
-        finally:
-            on.stopping.discard(order.key)
-
-    def _checked(self, name: NodeName) -> NodeCheck:
+    def check(self, name: NodeName) -> NodeCheck:
         node = self.nodes.objects.get(("", name))
         ready = next((c for c in node.status.conditions if c.type == "Ready"), None) if node is not None else None
         if ready is not None and ready.status != "True":
             return NodeCheck(False, f"{ready.reason}: {ready.message}")
         return NodeCheck(node is not None)
 
-    def _say(self, pods: Any, refused: Refused) -> None:
-        """Write a condition on pods that are not placed, once for each text."""
-        for pod in tuple(pods):
-            if self._told.get(pod.key) != refused:
-                self._told[pod.key] = refused
-                self._begin(self._patch(pod, refused))
 
-    async def _patch(self, pod: Pod, refused: Refused) -> None:
-        condition = {"type": "PodScheduled", "status": "False", "reason": refused.reason, "message": refused.text}
-        path = PODS.path(pod.metadata.namespace, pod.metadata.name, "status")
-        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
-        try:
-            self.pods.wrote(await self._client.patch(path, body, Pod, "strategic"))
-        except KubernetesError as error:
-            self._told.pop(pod.key, None)
-            log.warning("a condition could not be written", extra={"pod": pod.key, "problem": error.message})
-
-    def later(self, wait_s: float, action: Callable[[], None]) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_later(wait_s, action)
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+def _sums_of(pod: Pod) -> dict[str, int]:
+    """Return what a pod takes of its node; amounts that cannot be read count as nothing: the kubelet refuses them."""
+    try:
+        return pod_sums(pod)
+    except BadAmount:
+        return {}

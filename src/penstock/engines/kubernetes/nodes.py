@@ -1,14 +1,15 @@
 """Nodes of Kubernetes as Penstock's nodes."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
+from penstock.core.config.nodes import DEVICES_PER_NODE_MAX
 from penstock.core.model.cluster import DEFAULT_POOL
 from penstock.core.model.cluster import NodeSpec as PenstockNode
-from penstock.core.model.ids import NodeName
+from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.resources import Device, Resources
 from penstock.core.model.selectors import Taint
-from penstock.engines.kubernetes.amounts import CPU, MEMORY, STORAGE, Sums, read
-from penstock.engines.kubernetes.objects import Node
+from penstock.engines.kubernetes.amounts import CPU, MEMORY, STORAGE, BadAmount, Sums, read
+from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.formats.devices import GIB, known_of, plain_model
 
 DEVICE_RESOURCES: Mapping[str, str] = {
@@ -23,21 +24,38 @@ DEVICE_RESOURCES: Mapping[str, str] = {
 """Extended resources that are whole devices, and their vendor. Source: the device plugins' own documents."""
 PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/product",
                   "cloud.google.com/gke-accelerator", "cloud.google.com/gke-tpu-accelerator")  # fmt: skip
-ZONE, RACK, SWITCH = "topology.kubernetes.io/zone", "topology.kubernetes.io/rack", "topology.kubernetes.io/switch"
+ZONE_LABELS = ("topology.kubernetes.io/zone",)
+RACK_LABELS = ("topology.kubernetes.io/rack", "topology.k8s.aws/network-node-layer-2",
+               "cloud.google.com/gce-topology-block", "network.topology.nvidia.com/spine")  # fmt: skip
+SWITCH_LABELS = ("topology.kubernetes.io/switch", "nvidia.com/gpu.clique", "topology.k8s.aws/network-node-layer-3",
+                 "cloud.google.com/gce-topology-subblock", "network.topology.nvidia.com/leaf")  # fmt: skip
+"""Labels that name the part of the network a node is in, the first that is there counts. Sources: GPU feature
+discovery (NVLink domains), AWS instance topology, GKE topology-aware placement, NVIDIA topograph."""
 MEMORY_LABEL = "nvidia.com/gpu.memory"
 """In MiB, as the GPU feature discovery writes it."""
+POOL_LABEL = "penstock.dev/pool"
 CORDONED = Taint("node.kubernetes.io/unschedulable")
+NOT_READY = Taint("node.kubernetes.io/not-ready")
 KEEPING_OFF = ("NoSchedule", "NoExecute")
 NAME_FIELD = "metadata.name"
 """Pods may choose nodes by it, in `matchFields`; a label of that name stands for it where one does."""
+_PLAIN = frozenset((CPU, MEMORY, STORAGE))
 
 
-def node_spec(node: Node, keys: Collection[str] = ()) -> PenstockNode:
+def no_pool(labels: Mapping[str, str]) -> PoolName:
+    """Return the pool of nodes where no others are declared."""
+    return DEFAULT_POOL
+
+
+def node_spec(
+    node: Node, keys: Collection[str] = (), pool_of: Callable[[Mapping[str, str]], PoolName] = no_pool
+) -> PenstockNode:
     """Return what a node offers.
 
     Args:
         keys: labels that some pod asks about. All others are left out: nodes that differ in their names alone are
             alike for the scheduler, and are judged once.
+        pool_of: gives the pool of a node by its labels.
     Raises: BadAmount for a quantity that cannot be read.
     """
     allocatable = read(node.status.allocatable or node.status.capacity)
@@ -49,46 +67,63 @@ def node_spec(node: Node, keys: Collection[str] = ()) -> PenstockNode:
         name=NodeName(node.metadata.name),
         capacity=host_of(allocatable),
         devices=_devices(allocatable, labels),
-        pool=DEFAULT_POOL,
+        pool=pool_of(labels),
         labels=tuple(sorted(kept.items())),
-        zone=labels.get(ZONE, ""),
-        rack=labels.get(RACK, ""),
-        switch=labels.get(SWITCH, ""),
+        zone=_first(labels, ZONE_LABELS),
+        rack=_first(labels, RACK_LABELS),
+        switch=_first(labels, SWITCH_LABELS),
         address=next((a.address for a in node.status.addresses if a.type == "InternalIP"), node.metadata.name),
         taints=taints_of(node),
     )
 
 
+def _first(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return next((labels[name] for name in names if labels.get(name)), "")
+
+
 def host_of(sums: Sums) -> Resources:
-    """Return the amounts that every node has."""
-    return Resources(sums.get(CPU, 0), sums.get(MEMORY, 0), sums.get(STORAGE, 0))
+    """Return all amounts but those of whole devices."""
+    extended = tuple(
+        sorted((name, n) for name, n in sums.items() if n and name not in _PLAIN and name not in DEVICE_RESOURCES)
+    )
+    return Resources(sums.get(CPU, 0), sums.get(MEMORY, 0), sums.get(STORAGE, 0), extended=extended)
 
 
-def device_count(sums: Sums) -> tuple[str, int]:
-    """Return the vendor and number of the devices among these amounts; ('', 0) without any."""
-    return next(((vendor, sums[name]) for name, vendor in DEVICE_RESOURCES.items() if sums.get(name)), ("", 0))
+def device_counts(sums: Sums) -> dict[str, int]:
+    """Return the number of whole devices among these amounts, by vendor."""
+    found: dict[str, int] = {}
+    for name, vendor in DEVICE_RESOURCES.items():
+        if sums.get(name):
+            found[vendor] = found.get(vendor, 0) + sums[name]
+    return found
 
 
-def other_resources(sums: Sums) -> list[str]:
-    """Return the resources among these amounts that Penstock does not count yet."""
-    counted = {CPU, MEMORY, STORAGE, "pods", *DEVICE_RESOURCES}
-    return sorted(name for name, number in sums.items() if number and name not in counted)
+def device_names(sums: Sums) -> list[str]:
+    """Return the resources among these amounts that are whole devices, as pods name them."""
+    return [name for name in DEVICE_RESOURCES if sums.get(name)]
 
 
 def taints_of(node: Node) -> tuple[Taint, ...]:
-    """Return the taints that keep pods off; a cordoned node has one for that before its controller sets it."""
+    """Return the taints that keep pods off, and those that the node's controller is about to set."""
     found = {Taint(t.key, t.value, t.effect) for t in node.spec.taints if t.effect in KEEPING_OFF}  # type: ignore[arg-type]
     if node.spec.unschedulable:
         found.add(CORDONED)
+    if any(one.type == "Ready" and one.status != "True" for one in node.status.conditions):
+        found.add(NOT_READY)
     return tuple(sorted(found))
 
 
 def _devices(allocatable: Sums, labels: Mapping[str, str]) -> tuple[Device, ...]:
-    vendor, count = device_count(allocatable)
-    product = next((labels[name] for name in PRODUCT_LABELS if labels.get(name)), vendor)
-    model = plain_model(product)
-    known = known_of(model)
-    said = labels.get(MEMORY_LABEL, "")
-    memory = int(said) * 2**20 if said.isdecimal() else known.memory_gib * GIB if known else 0
-    capability = known.capability if known else (0, 0)
-    return tuple(Device(i, vendor, model, memory, capability) for i in range(count))
+    found: list[Device] = []
+    counts = device_counts(allocatable)
+    if sum(counts.values()) > DEVICES_PER_NODE_MAX:
+        raise BadAmount(f"{sum(counts.values()):,} devices on one node, at most {DEVICES_PER_NODE_MAX:,} are believed")
+    for vendor, count in counts.items():
+        product = _first(labels, PRODUCT_LABELS) or vendor
+        model = plain_model(product)
+        known = known_of(model)
+        said = labels.get(MEMORY_LABEL, "")
+        memory = int(said) * 2**20 if said.isdecimal() else known.memory_gib * GIB if known else 0
+        capability = known.capability if known else (0, 0)
+        found += [Device(len(found) + i, vendor, model, memory, capability) for i in range(count)]
+    return tuple(found)

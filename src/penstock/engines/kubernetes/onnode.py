@@ -1,13 +1,19 @@
 """One node as the engine knows it: its pods, what of it is ours, and the reports that follow."""
 
-from penstock.core.messages.reports import NodeCheck, NodeReport, ReplicaKey, ReplicaSeen, SeenState
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from penstock.core.messages.reports import NodeCheck, NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen, SeenState
+from penstock.core.model.affinity import Repels
 from penstock.core.model.cluster import NodeSpec, OthersLoad
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank
 from penstock.core.model.jobs import ExitInfo
-from penstock.engines.kubernetes.amounts import BadAmount, Sums, pod_sums, sum_of
-from penstock.engines.kubernetes.nodes import device_count, host_of
-from penstock.engines.kubernetes.objects import Pod
-from penstock.engines.kubernetes.pods import DEVICES_ANNOTATION, REPLICA_ANNOTATION, SCHEDULER
+from penstock.core.model.resources import Device
+from penstock.engines.kubernetes.amounts import Sums, sum_of
+from penstock.engines.kubernetes.asks import SCHEDULER
+from penstock.engines.kubernetes.names import DEVICES_ANNOTATION, REPLICA_ANNOTATION
+from penstock.engines.kubernetes.nodes import device_counts, host_of
+from penstock.engines.kubernetes.objects.pods import Pod
 
 POD = "pod: "
 """Begins the causes of ends that are no fault of the node."""
@@ -44,89 +50,124 @@ def exit_of(pod: Pod) -> ExitInfo:
     return ExitInfo(problem=POD + (text or "the kubelet did not say why it failed"), stop_sent=stopped)
 
 
+class Standing(NamedTuple):
+    """What a pod is for the load of its node."""
+
+    key: ReplicaKey | None = None
+    """The replica that it is; None for a pod of somebody else."""
+    sums: Sums = {}  # noqa: RUF012 - read only
+    selected: tuple[str, ...] = ()
+    """Selectors that select it; of a replica those that its job's ask does not name."""
+    repels: tuple[Repels, ...] = ()
+    """Whom its rules keep off; of a replica those that its job's ask does not name."""
+
+
 class OnNode:
-    """The pods of one node. Amounts that cannot be read count as nothing: the kubelet refuses such pods."""
+    """The pods of one node."""
 
     def __init__(self, name: NodeName) -> None:
         self.name = name
         self.pods: dict[str, Pod] = {}
-        self._keys: dict[str, ReplicaKey] = {}
-        """Which replicas the pods of ours are."""
-        self._sums: dict[str, Sums] = {}
+        self._standing: dict[str, Standing] = {}
+        self._pod_of: dict[ReplicaKey, str] = {}
         self.exits: dict[ReplicaKey, ReplicaSeen] = {}
         """Ends of replicas that the server has not acknowledged."""
         self.starting: dict[ReplicaKey, tuple[int, ...]] = {}
-        """Bindings that are under way, and the devices that they were planned with."""
+        """Replicas that have no pod yet, or none any more and get another, and the devices that they were given."""
         self.stopping: set[ReplicaKey] = set()
         """Replicas that are asked to leave."""
+        self.checkpoints: dict[ReplicaKey, int] = {}
+        """Steps of checkpoints that pods told of and the server was not told."""
         self.check: NodeCheck | None = None
         self.seq = 0
 
-    def put(self, pod: Pod, key: ReplicaKey | None) -> None:
-        """Add a pod, or its newer version; `key` is the replica that it is, None for a pod of somebody else."""
-        known = self.pods.get(pod.key)
-        self.pods[pod.key] = pod
-        if key is None:
-            self._keys.pop(pod.key, None)
-        else:
-            self._keys[pod.key] = key
-        if known is None or known.spec != pod.spec or known.status != pod.status:
-            try:
-                self._sums[pod.key] = pod_sums(pod)
-            except BadAmount:
-                self._sums[pod.key] = {}
+    def put(self, pod: Pod, standing: Standing) -> None:
+        """Add a pod, or its newer version."""
+        known = self._standing.get(pod.key)
+        if known is not None and known.key is not None and known.key != standing.key:
+            self._pod_of.pop(known.key, None)
+        self.pods[pod.key], self._standing[pod.key] = pod, standing
+        if standing.key is not None:
+            self._pod_of[standing.key] = pod.key
 
-    def take(self, pod: Pod, key: ReplicaKey | None) -> None:
-        """Remove a pod that is gone or over, and remember how it ended: also of one that ended while nobody looked."""
-        self._sums.pop(pod.key, None)
-        key = self._keys.pop(pod.key, key)
-        if self.pods.pop(pod.key, None) is None and not pod.over:
-            return
-        if key is not None:
-            stopped = pod.metadata.deletion_timestamp is not None
-            info = exit_of(pod) if pod.over else ExitInfo(problem=POD + GONE, stop_sent=stopped)
-            self.exits[key] = ReplicaSeen(key, "exited", exit=info)
+    def take(self, pod: Pod) -> ReplicaKey | None:
+        """Remove a pod that is gone or over, and return the replica that it was."""
+        self.pods.pop(pod.key, None)
+        standing = self._standing.pop(pod.key, None)
+        if standing is None or standing.key is None:
+            return None
+        if self._pod_of.get(standing.key) == pod.key:
+            del self._pod_of[standing.key]
+        return standing.key
+
+    def ended(self, key: ReplicaKey, pod: Pod) -> None:
+        """Note how a replica ended with its pod."""
+        gone = ExitInfo(problem=POD + GONE, stop_sent=pod.leaving)
+        self.exits[key] = ReplicaSeen(key, "exited", exit=exit_of(pod) if pod.over else gone)
 
     def failed(self, key: ReplicaKey, problem: str) -> None:
-        """Note that a replica could not be started."""
+        """Note that a replica could not be started, or ended without a pod."""
         self.exits[key] = ReplicaSeen(key, "exited", exit=ExitInfo(problem=POD + problem))
 
+    def finished(self, key: ReplicaKey, problem: str) -> None:
+        """Note that a replica's workload has ended; '' is a success."""
+        info = ExitInfo(problem=POD + problem) if problem else ExitInfo(0)
+        self.exits[key] = ReplicaSeen(key, "exited", exit=info)
+
     def pod_of(self, key: ReplicaKey) -> Pod | None:
-        return next((self.pods[name] for name, known in self._keys.items() if known == key), None)
+        name = self._pod_of.get(key)
+        return self.pods[name] if name is not None else None
+
+    def standing_of(self, pod: Pod) -> Standing | None:
+        return self._standing.get(pod.key)
 
     def report(self, spec: NodeSpec, incarnation: Incarnation) -> NodeReport:
         """Return everything that is known now, as the node's next report."""
         self.seq += 1
         seen = {key: ReplicaSeen(key, "starting") for key in self.starting}
         ours: set[int] = set()
-        others: list[Sums] = []
         for name, pod in self.pods.items():
-            key = self._keys.get(name)
-            if key is None:
-                others.append(self._sums[name])
-            else:
+            key = self._standing[name].key
+            if key is not None:
                 seen[key] = ReplicaSeen(key, _state(pod))
                 ours |= devices_of(pod)
         for planned in self.starting.values():
             ours |= set(planned)
         seen |= self.exits
         check, self.check = self.check, None
+        told, self.checkpoints = self.checkpoints, {}
         return NodeReport(
             self.name,
             incarnation,
             self.seq,
             inventory=True,
             replicas=tuple(seen[key] for key in sorted(seen)),
-            others=_load(sum_of(others), len(spec.devices), ours),
+            progress=tuple(ProgressSeen(key, "checkpoint", step) for key, step in sorted(told.items())),
+            others=self._load(spec.devices, ours),
             check=check,
         )
 
+    def _load(self, devices: tuple[Device, ...], ours: set[int]) -> OthersLoad:
+        """Return the load of others. Which devices they have the API does not say: the last ones that are not ours."""
+        standing = self._standing.values()
+        sums = sum_of(one.sums for one in standing if one.key is None)
+        held: list[int] = []
+        for vendor, count in device_counts(sums).items():
+            free = [one.index for one in reversed(devices) if one.vendor == vendor and one.index not in ours]
+            held += free[:count]
+        return OthersLoad(
+            host_of(sums),
+            tuple(sorted(held)),
+            _tally(name for one in standing for name in one.selected),
+            tuple(sorted({repels for one in standing for repels in one.repels})),
+        )
 
-def _load(sums: Sums, devices: int, ours: set[int]) -> OthersLoad:
-    """Return the load of others. Which devices they have the API does not say: the last ones that are not ours."""
-    _, count = device_count(sums)
-    free = [index for index in reversed(range(devices)) if index not in ours]
-    return OthersLoad(host_of(sums), tuple(sorted(free[:count])))
+
+def _tally(names: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    found: dict[str, int] = {}
+    for name in names:
+        found[name] = found.get(name, 0) + 1
+    return tuple(sorted(found.items()))
 
 
 def devices_of(pod: Pod) -> set[int]:
@@ -136,6 +177,6 @@ def devices_of(pod: Pod) -> set[int]:
 
 
 def _state(pod: Pod) -> SeenState:
-    if pod.metadata.deletion_timestamp is not None:
+    if pod.leaving:
         return "stopping"
     return "running" if pod.status.phase == "Running" else "starting"

@@ -1,14 +1,46 @@
 """The server as the engine sees it; `control/pods.py` is what stands behind it."""
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
 
-from penstock.core.messages.reports import NodeReport
+from penstock.core.messages.reports import NodeReport, ReplicaKey
 from penstock.core.messages.requests import NewJob
 from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.gang import GangAsk
 from penstock.core.model.ids import Incarnation, JobId, NodeName
-from penstock.engines.kubernetes.gangs import Refused
+from penstock.core.model.resources import ReplicaAsk
+from penstock.engines.kubernetes.gangs.gang import Refused
 from penstock.ports import NodeSession
+
+
+class LivePlace(NamedTuple):
+    """A place that an attempt holds."""
+
+    key: ReplicaKey
+    node: NodeName
+    devices: tuple[int, ...]
+    started: bool
+
+
+class LiveJob(NamedTuple):
+    """A job of a gang that has not ended, as the log has it."""
+
+    job_id: JobId
+    gang: str
+    asks: tuple[ReplicaAsk, ...]
+    """By rank."""
+    places: tuple[LivePlace, ...]
+    held: bool
+
+
+class Outlook(NamedTuple):
+    """Why a job waits, in words with numbers, and where room is made for it."""
+
+    code: str
+    """As of explanations; '' where it does not wait."""
+    text: str
+    nodes: tuple[NodeName, ...] = ()
+    """By rank: nodes on which it starts once others have left."""
 
 
 class Server(Protocol):
@@ -17,12 +49,20 @@ class Server(Protocol):
     Answers come on the engine's loop.
     """
 
+    def identity(self) -> str:
+        """Return the identity of the log."""
+        ...
+
     def on_hello(self, spec: NodeSpec, incarnation: Incarnation, session: NodeSession) -> None: ...
 
     def on_report(self, report: NodeReport, session: NodeSession) -> None: ...
 
     def on_alive(self, nodes: Sequence[tuple[NodeName, Incarnation]]) -> None:
         """Receive nodes that still stand, and of which nothing else is new."""
+        ...
+
+    def live(self) -> Iterable[LiveJob]:
+        """Return the jobs of all gangs; asked once, at the start."""
         ...
 
     def knows_tenant(self, name: str) -> bool: ...
@@ -35,8 +75,20 @@ class Server(Protocol):
         """Hold a job, or release it. The answer: '' when that is so, else the code of why not."""
         ...
 
+    def edit(self, job_id: JobId, ask: GangAsk, on_reply: Callable[[str], None]) -> None:
+        """Let a waiting job ask for something else. The answer: '' when it does, else the code of why not."""
+        ...
+
     def cancel(self, job_id: JobId, reason: str) -> None: ...
 
     def gang_name(self, job_id: JobId) -> str:
         """Return the gang that a live job is of, as its label has it; '' for any other job."""
+        ...
+
+    def stop_text(self, job_id: JobId) -> str:
+        """Return why a job's attempt is being stopped, with numbers."""
+        ...
+
+    def outlooks(self, job_ids: Sequence[JobId], on_reply: Callable[[dict[JobId, Outlook]], None]) -> None:
+        """Say why these jobs wait; those that wait no more are left out."""
         ...

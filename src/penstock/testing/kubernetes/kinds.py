@@ -69,6 +69,24 @@ class Pods(Plain):
         return not one["spec"].get("nodeName") or one["status"].get("phase") in ("Succeeded", "Failed")
 
 
+class Jobs(Plain):
+    """Defaults of batch/v1; what makes its pods is in `controllers.py`."""
+
+    def create(self, one: Object, store: Store) -> None:
+        spec = one.setdefault("spec", {})
+        spec.setdefault("parallelism", 1)
+        if "completions" not in spec and spec["parallelism"] == 1:
+            spec["completions"] = 1
+        spec.setdefault("completionMode", "NonIndexed")
+        spec.setdefault("backoffLimit", 6)
+        spec.setdefault("suspend", False)
+        one["status"] = {}
+
+    def update(self, one: Object, old: Object, store: Store) -> None:
+        if one["spec"].get("template") != old["spec"].get("template") and not old["spec"].get("suspend"):
+            raise invalid("Job", one["metadata"]["name"], "spec.template", "field is immutable")
+
+
 def _priority(pod: Object, store: Store) -> int:
     name = pod["spec"].get("priorityClassName", "")
     classes = store.all_of("priorityclasses")
@@ -181,6 +199,7 @@ def usual_kinds() -> dict[tuple[str, str], Kind]:
         Kind("coordination.k8s.io", "v1", "leases", "Lease", True, plain, has_status=False),
         Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, plain),
         Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, plain, has_status=False),
-        Kind("batch", "v1", "jobs", "Job", True, plain),
+        Kind("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", True, plain),
+        Kind("batch", "v1", "jobs", "Job", True, Jobs()),
     ]
     return {(kind.group, kind.plural): kind for kind in found}

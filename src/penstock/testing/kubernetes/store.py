@@ -4,6 +4,7 @@ It knows no HTTP and no clock: one call is one request, decided at once. What ki
 checks, subresources) is in `kinds.py`.
 """
 
+import contextlib
 import copy
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -201,6 +202,20 @@ class Store:
             return self._remove(kind, key, new)
         self._keep(kind, key, new, old)
         return new
+
+    @contextlib.contextmanager
+    def undone(self) -> Iterator[None]:
+        """Carry out what follows without any trace, as a dry run."""
+        objects = {plural: dict(found) for plural, found in self._objects.items()}
+        before = self.version, self._uids, len(self._log), self.listeners
+        self.listeners = []
+        try:
+            yield
+        finally:
+            self._objects = objects
+            self.version, self._uids, length, self.listeners = before
+            while len(self._log) > length:
+                self._log.pop()
 
     def _keep(self, kind: Kind, key: Key, one: Object, old: Object | None) -> None:
         self.version += 1

@@ -16,9 +16,10 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from penstock.engines.kubernetes.client import Client, Kind, refusal
-from penstock.engines.kubernetes.errors import Busy, Expired, KubernetesError, Rejected
-from penstock.engines.kubernetes.objects import AnyObject, Metadata, WatchEvent
+from penstock.engines.kubernetes.api.client import Client, Kind, refusal
+from penstock.engines.kubernetes.api.errors import Busy, Denied, Expired, KubernetesError, Rejected
+from penstock.engines.kubernetes.objects.answers import AnyObject, WatchEvent
+from penstock.engines.kubernetes.objects.common import Metadata
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,8 @@ class Reflector(Generic[T]):
         self.version = 0
         """Everything up to this resource version is in the copy."""
         self.whole = False
+        self.denied = False
+        """The credentials do not suffice: the copy is empty, or stays as it was."""
         self.lists = 0
         """How often everything was listed."""
 
@@ -102,6 +105,9 @@ class Reflector(Generic[T]):
                 log.info("the watch is too far behind: listing anew", extra={"kind": self._kind.plural})
                 self.whole, wait_s = False, wait_s or BACKOFF_S[0]
             except KubernetesError as error:
+                if isinstance(error, Denied) and not self.denied:
+                    self.denied = True
+                    self._sink.listed()
                 wait_s = min(BACKOFF_S[1], 2 * wait_s or BACKOFF_S[0])
                 if isinstance(error, Busy):
                     wait_s = max(wait_s, error.retry_after_s)
@@ -141,7 +147,7 @@ class Reflector(Generic[T]):
         for key in [key for key in self.objects if key not in seen]:
             if _version(self.objects[key]) <= version:
                 self._sink.removed(self.objects.pop(key))
-        self.version, self.whole = max(self.version, version), True
+        self.version, self.whole, self.denied = max(self.version, version), True, False
         self.lists += 1
         self._sink.listed()
 

@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import aiohttp
 import msgspec
 
-from penstock.engines.kubernetes.credentials import Access
-from penstock.engines.kubernetes.errors import (
+from penstock.engines.kubernetes.api.credentials import Access
+from penstock.engines.kubernetes.api.errors import (
     Busy,
     Conflict,
     Denied,
@@ -24,7 +24,7 @@ from penstock.engines.kubernetes.errors import (
     Rejected,
     Unavailable,
 )
-from penstock.engines.kubernetes.objects import Page, Status
+from penstock.engines.kubernetes.objects.answers import Page, Status
 
 T = TypeVar("T")
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]

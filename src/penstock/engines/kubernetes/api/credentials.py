@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock import starts
-from penstock.engines.kubernetes.errors import BadCredentials
+from penstock.engines.kubernetes.api.errors import BadCredentials
 from penstock.yamltext import loaded
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

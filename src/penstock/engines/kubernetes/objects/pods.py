@@ -1,92 +1,15 @@
-"""Objects of the Kubernetes API as far as Penstock reads them; all other fields are skipped while decoding.
-
-Names and meanings are those of the API types (https://github.com/kubernetes/api), in snake case. Amounts stay text
-until `amounts.py` reads them exactly.
-"""
-
-from typing import Literal
+"""Pods."""
 
 import msgspec
 
-Amounts = dict[str, str | int | float]
-"""Quantities by resource; clients may write plain numbers without quotes."""
-TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+from penstock.engines.kubernetes.objects.common import Amounts, Condition, LabelSelector, Metadata, Requirement, Wire
 
 
-class Wire(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """Base of all: fields in camel case on the wire, absent where they have their default."""
+class ClaimReference(Wire, frozen=True):
+    """What a container uses of the pod's `resourceClaims`: a claim, or one request of it."""
 
-
-class OwnerReference(Wire, frozen=True):
-    kind: str
     name: str
-    uid: str
-    api_version: str = ""
-    controller: bool = False
-
-
-class Metadata(Wire, frozen=True):
-    """`metadata` of any object; `managedFields` is never kept."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    owner_references: tuple[OwnerReference, ...] = ()
-    finalizers: tuple[str, ...] = ()
-
-
-class ListMetadata(Wire, frozen=True):
-    resource_version: str = ""
-    continue_: str = msgspec.field(name="continue", default="")
-
-
-class Condition(Wire, frozen=True):
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-
-
-# Nodes.
-
-
-class Taint(Wire, frozen=True):
-    key: str
-    effect: str
-    value: str = ""
-
-
-class NodeSpec(Wire, frozen=True):
-    unschedulable: bool = False
-    taints: tuple[Taint, ...] = ()
-
-
-class NodeAddress(Wire, frozen=True):
-    type: str
-    address: str
-
-
-class NodeStatus(Wire, frozen=True):
-    allocatable: Amounts = {}
-    capacity: Amounts = {}
-    conditions: tuple[Condition, ...] = ()
-    addresses: tuple[NodeAddress, ...] = ()
-
-
-class Node(Wire, frozen=True):
-    metadata: Metadata
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
-
-
-# Pods.
+    request: str = ""
 
 
 class Requirements(Wire, frozen=True):
@@ -94,6 +17,7 @@ class Requirements(Wire, frozen=True):
 
     requests: Amounts = {}
     limits: Amounts = {}
+    claims: tuple[ClaimReference, ...] = ()
 
 
 class ContainerPort(Wire, frozen=True):
@@ -119,14 +43,6 @@ class Toleration(Wire, frozen=True):
     """Empty: every effect."""
 
 
-class Requirement(Wire, frozen=True):
-    """One `matchExpressions` or `matchFields` entry."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
 class NodeSelectorTerm(Wire, frozen=True):
     """All requirements must hold; a term without any matches no node."""
 
@@ -144,10 +60,23 @@ class NodeAffinity(Wire, frozen=True):
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
 
 
-class PodAffinity(Wire, frozen=True):
-    """Affinity or anti-affinity between pods; only its presence is read so far."""
+class PodAffinityTerm(Wire, frozen=True):
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    """None selects nothing."""
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    """None selects no namespace, an empty one all."""
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
 
-    required: tuple[msgspec.Raw, ...] = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=())
+
+class PodAffinity(Wire, frozen=True):
+    """Affinity or anti-affinity between pods; what is only preferred is not read."""
+
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=()
+    )
 
 
 class Affinity(Wire, frozen=True):
@@ -159,6 +88,12 @@ class Affinity(Wire, frozen=True):
 class SpreadConstraint(Wire, frozen=True):
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
+    max_skew: int = 1
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] = ()
 
 
 class Named(Wire, frozen=True):
@@ -171,10 +106,24 @@ class ClaimSource(Wire, frozen=True):
     claim_name: str = ""
 
 
+class InlineCsi(Wire, frozen=True):
+    driver: str = ""
+
+
 class Volume(Wire, frozen=True):
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: dict[str, msgspec.Raw] | None = None
+    """Its claim is named like the pod and the volume, joined by a hyphen."""
+    csi: InlineCsi | None = None
+
+
+class PodResourceClaim(Wire, frozen=True):
+    """One entry of `resourceClaims`: an existing claim, or a template of which the pod gets a claim of its own."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
 
 
 class SchedulingGroup(Wire, frozen=True):
@@ -197,9 +146,10 @@ class PodSpec(Wire, frozen=True):
     preemption_policy: str = "PreemptLowerPriority"
     scheduling_gates: tuple[Named, ...] = ()
     scheduling_group: SchedulingGroup | None = None
-    resource_claims: tuple[Named, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
     volumes: tuple[Volume, ...] = ()
     termination_grace_period_seconds: int = 30
+    restart_policy: str = "Always"
 
 
 class ContainerStateTerminated(Wire, frozen=True):
@@ -222,6 +172,13 @@ class ContainerStatus(Wire, frozen=True):
     state: ContainerState = ContainerState()
 
 
+class ClaimStatus(Wire, frozen=True):
+    """Which claim was made from a template for one entry of `resourceClaims`."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+
+
 class PodStatus(Wire, frozen=True):
     phase: str = "Pending"
     reason: str = ""
@@ -231,6 +188,7 @@ class PodStatus(Wire, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     nominated_node_name: str = ""
     start_time: str | None = None
+    resource_claim_statuses: tuple[ClaimStatus, ...] = ()
 
 
 class Pod(Wire, frozen=True):
@@ -241,55 +199,20 @@ class Pod(Wire, frozen=True):
     @property
     def key(self) -> str:
         """Namespace and name, as people write them."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
+        return self.metadata.key
 
     @property
     def over(self) -> bool:
         """Whether all its containers have ended for good: it holds nothing any more."""
         return self.status.phase in ("Succeeded", "Failed")
 
-
-# Answers of the API server.
-
-
-class StatusCause(Wire, frozen=True):
-    reason: str = ""
-    message: str = ""
-    field: str = ""
+    @property
+    def leaving(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
 
 
-class StatusDetails(Wire, frozen=True):
-    name: str = ""
-    kind: str = ""
-    causes: tuple[StatusCause, ...] = ()
-    retry_after_seconds: int = 0
-
-
-class Status(Wire, frozen=True):
-    """What the API server answers instead of an object."""
-
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    code: int = 0
-    details: StatusDetails | None = None
-
-
-class WatchEvent(Wire, frozen=True):
-    """One line of a watch."""
-
-    type: str
-    object: msgspec.Raw
-
-
-class Page(Wire, frozen=True):
-    """A part of a list; its items are decoded one by one."""
-
-    metadata: ListMetadata = ListMetadata()
-    items: tuple[msgspec.Raw, ...] = ()
-
-
-class AnyObject(Wire, frozen=True):
-    """An object of which only the metadata matters, such as a bookmark."""
+class PodTemplate(Wire, frozen=True):
+    """What pods of a workload are made from."""
 
     metadata: Metadata = Metadata()
+    spec: PodSpec = PodSpec()

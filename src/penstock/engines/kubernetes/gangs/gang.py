@@ -1,0 +1,227 @@
+"""A gang as the engine keeps it: the slots of its job, the pods in them, and what the server was asked about it.
+
+A slot is a rank of the job. Pods come and go in it: one that its controller makes anew takes the place of the one
+before, on the same node, as long as the job's attempt holds that place.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.core.messages.reports import ReplicaKey
+from penstock.core.messages.requests import NewJob
+from penstock.core.model.cluster import DEFAULT_POOL
+from penstock.core.model.gang import GangAsk, GroupAsk
+from penstock.core.model.ids import JobId, NodeName, PoolName, QueueName, TenantName
+from penstock.core.model.jobs import JobSpec
+from penstock.core.model.resources import ReplicaAsk
+from penstock.engines.kubernetes.gangs.workloads import Workload
+from penstock.engines.kubernetes.names import POOL_LABEL, PREEMPTIBLE_LABEL, QUEUE_LABEL
+from penstock.engines.kubernetes.objects.pods import Pod
+
+SIZE_MAX = 10_000
+"""Pods of one gang."""
+INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+COMMAND = ("kubernetes", "pod")
+"""Stands where a job of an agent has its command: the pod says itself what runs."""
+GANG_JOB_LABEL = "penstock.dev/gang"
+"""On a job: the gang that it is of, as `NAMESPACE/KIND/NAME`."""
+
+GangId = tuple[str, str]
+"""Namespace, and the gang's name there: `KIND/NAME`."""
+AskOf = Callable[[Pod], ReplicaAsk]
+
+
+class Refused(NamedTuple):
+    """Why pods are not placed, as a condition says it."""
+
+    reason: str
+    text: str
+    again: bool = False
+    """The server is only busy: it may take them later."""
+
+
+class Facts(NamedTuple):
+    """What a gang says of itself beside its pods' asks."""
+
+    size: int = 1
+    """How many of its pods start together."""
+    queue: str = ""
+    priority: int | None = None
+    """None: that of its pods."""
+    near: str | None = None
+    """The label of nodes of which all have to have one value; None: any nodes."""
+
+
+class Slot(msgspec.Struct, eq=False):
+    """One rank."""
+
+    ask: ReplicaAsk
+    pod: str = ""
+    """The name of the pod in it; empty: none."""
+    key: ReplicaKey | None = None
+    """The replica that it is while an attempt of the job holds a place for it."""
+    node: NodeName = NodeName("")
+    devices: tuple[int, ...] = ()
+    ends_s: float = 0.0
+    """While it has a place and no pod: until when it waits for one (of the loop's clock)."""
+
+
+class Gang(msgspec.Struct, eq=False):
+    """Pods that start together. A pod of its own is a gang of one."""
+
+    namespace: str
+    name: str
+    facts: Facts = Facts()
+    members: dict[str, Pod] = {}
+    """Pods that could be placed, by name."""
+    workload: Workload | None = None
+    """The object that is started and makes the pods then; None where pods come first."""
+    slots: list[Slot] = []
+    """By rank, once it was submitted."""
+    job_id: JobId | None = None
+    held: bool = False
+    """It lacks pods, and its job does not start until they are there again."""
+    asked: bool = False
+    """The server was asked about it, and has not answered."""
+    refused: bool = False
+    """The server takes no such job, until its pods change."""
+    again_s: float = 0.0
+    """The server is not asked before (of the loop's clock)."""
+    edited: bool = False
+    """Its pods ask for something else than its job: the server has to be told."""
+
+    @property
+    def id(self) -> GangId:
+        return self.namespace, self.name
+
+    @property
+    def label(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def size(self) -> int:
+        return self.workload.size if self.workload is not None else self.facts.size
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing that the gang itself has to bring keeps it from being placed."""
+        if self.workload is not None:
+            return not self.workload.over and self.workload.size > 0
+        return sum(not pod.leaving for pod in self.members.values()) >= self.size
+
+    @property
+    def placed(self) -> bool:
+        """Whether an attempt of its job holds places."""
+        return any(slot.key is not None for slot in self.slots)
+
+    def slot_of(self, key: ReplicaKey) -> Slot | None:
+        return next((slot for slot in self.slots if slot.key == key), None)
+
+    def slot_with(self, pod: str) -> Slot | None:
+        return next((slot for slot in self.slots if slot.pod == pod), None)
+
+    def identity(self) -> str:
+        """Names these pods: a submit that is repeated makes no second job."""
+        uids = [self.workload.uid] if self.workload is not None else sorted(p.metadata.uid for p in self.first())
+        return f"kubernetes-{hashlib.blake2s(','.join(uids).encode(), digest_size=16).hexdigest()}"
+
+    def first(self) -> list[Pod]:
+        """Return the members that start together, in the order of ranks."""
+        return sorted((pod for pod in self.members.values() if not pod.leaving), key=order_of)[: self.size]
+
+
+def order_of(pod: Pod) -> tuple[int, int, str]:
+    """Ranks follow the index of an Indexed Job, else the names: `worker-2` before `worker-10`."""
+    index = pod.metadata.labels.get(INDEX_LABEL, "")
+    if index.isdecimal():
+        return 0, int(index), pod.metadata.name
+    stem, _, number = pod.metadata.name.rpartition("-")
+    return (1, int(number), stem) if number.isdecimal() else (2, 0, pod.metadata.name)
+
+
+def asks_of(gang: Gang, ask_of: AskOf) -> list[tuple[ReplicaAsk, str]]:
+    """Return what each rank asks for, and the pod that is there for it now; equal asks follow one another.
+
+    Raises: BadAmount.
+    """
+    if gang.workload is not None:
+        asks = [(ask_of(one.pod), "") for one in gang.workload.sets for _ in range(one.count)]
+    else:
+        asks = [(ask_of(pod), pod.metadata.name) for pod in gang.first()]
+    groups: dict[ReplicaAsk, list[str]] = {}
+    for ask, name in asks:
+        groups.setdefault(ask, []).append(name)
+    return [(ask, name) for ask, names in groups.items() for name in names]
+
+
+def gang_ask(asks: Sequence[ReplicaAsk], pool: str = "") -> GangAsk:
+    """Return the ask of a gang whose ranks ask for these, equal ones together."""
+    groups: list[tuple[ReplicaAsk, int]] = []
+    for ask in asks:
+        if groups and groups[-1][0] == ask:
+            groups[-1] = ask, groups[-1][1] + 1
+        else:
+            groups.append((ask, 1))
+    (first, count), *others = groups
+    return GangAsk(
+        count,
+        first,
+        pool=PoolName(pool) if pool else DEFAULT_POOL,
+        others=tuple(GroupAsk(number, ask) for ask, number in others),
+    )
+
+
+def new_job(gang: Gang, ask_of: AskOf, *, tenant_known: bool) -> NewJob:
+    """Return the job that a whole gang is, and give it its slots. Raises: BadAmount."""
+    found = asks_of(gang, ask_of)
+    gang.slots = [Slot(ask, pod) for ask, pod in found]
+    lead = gang.workload.sets[0].pod if gang.workload is not None else gang.members[found[0][1]]
+    said = _said(gang, lead)
+    spec = JobSpec(
+        command=COMMAND,
+        ask=gang_ask([ask for ask, _ in found], said.get(POOL_LABEL, "")),
+        name=gang.name.partition("/")[2],
+        priority=lead.spec.priority if gang.facts.priority is None else gang.facts.priority,
+        preemptible=said.get(PREEMPTIBLE_LABEL, "true") != "false",
+        preempts=lead.spec.preemption_policy != "Never",
+        grace_ms=1000 * lead.spec.termination_grace_period_seconds,
+        labels=((GANG_JOB_LABEL, gang.label),),
+    )
+    unnamed: list[str] = []
+    if tenant_known:
+        spec = msgspec.structs.replace(spec, tenant=TenantName(gang.namespace))
+    else:
+        unnamed.append("tenant")
+    if queue := gang.facts.queue or said.get(QUEUE_LABEL, ""):
+        spec = msgspec.structs.replace(spec, queue=QueueName(queue))
+    else:
+        unnamed.append("queue")
+    return NewJob(spec, unnamed=tuple(unnamed))  # type: ignore[arg-type]
+
+
+def _said(gang: Gang, lead: Pod) -> Mapping[str, str]:
+    """Return the labels that say something of the whole gang: those of its workload come before its pods'."""
+    return {**lead.metadata.labels, **(gang.workload.labels if gang.workload is not None else {})}
+
+
+def fill(gang: Gang, pods: Iterable[Pod], ask_of: AskOf) -> Iterator[tuple[Slot, Pod]]:
+    """Put pods without a slot into slots without a pod: the same name or index first, then the same ask.
+
+    Yields: what came together, where the slot has a place already: to be bound there.
+    """
+    waiting = [pod for pod in pods if not pod.leaving and gang.slot_with(pod.metadata.name) is None]
+    for pod in sorted(waiting, key=order_of):
+        vacant = [slot for slot in gang.slots if not slot.pod]
+        if not vacant:
+            return
+        ask = ask_of(pod)
+        rank = order_of(pod)[1] if INDEX_LABEL in pod.metadata.labels else -1
+        slot = next((one for one in vacant if one.ask == ask and gang.slots.index(one) == rank), None)
+        slot = slot or next((one for one in vacant if one.ask == ask), None)
+        if slot is not None:
+            slot.pod = pod.metadata.name
+            if slot.key is not None:
+                yield slot, pod

@@ -1,0 +1,140 @@
+"""All gangs of pods that wait or run here, by name, by pod and by job; and which of them have to be settled."""
+
+from collections.abc import Iterable, Iterator
+
+from penstock.core.model.ids import JobId
+from penstock.engines.kubernetes.gangs.gang import Facts, Gang, GangId
+from penstock.engines.kubernetes.gangs.workloads import Workload
+from penstock.engines.kubernetes.objects.pods import Pod
+
+
+class Gangs:
+    """The gangs. What changes a gang marks it: `unsettled` yields those about which the server is to be asked."""
+
+    def __init__(self) -> None:
+        self._gangs: dict[GangId, Gang] = {}
+        self._of_pod: dict[str, Gang] = {}
+        self._of_job: dict[JobId, Gang] = {}
+        self._changed: dict[GangId, Gang] = {}
+        self.vacant: dict[GangId, Gang] = {}
+        """Gangs with places that wait for pods."""
+
+    def __iter__(self) -> Iterator[Gang]:
+        return iter(tuple(self._gangs.values()))
+
+    def put(self, pod: Pod, gang_id: GangId, facts: Facts) -> Gang:
+        """Add a pod that could be placed, or its newer version, and return its gang."""
+        former = self._of_pod.get(pod.key)
+        if former is not None and former.id != gang_id:
+            self.take(pod)
+        gang = self._gangs.get(gang_id)
+        if gang is None:
+            gang = self._gangs[gang_id] = Gang(*gang_id, facts)
+        known = gang.members.get(pod.metadata.name)
+        gang.members[pod.metadata.name] = pod
+        self._of_pod[pod.key] = gang
+        if gang.job_id is None:
+            new = known is None or known.spec != pod.spec or gang.facts != facts
+            gang.facts, gang.refused = facts, gang.refused and not new
+        self.mark(gang)
+        return gang
+
+    def put_workload(self, gang_id: GangId, workload: Workload, facts: Facts) -> Gang:
+        """Add an object that makes its pods once it is started, or its newer version."""
+        gang = self._gangs.get(gang_id)
+        if gang is None:
+            gang = self._gangs[gang_id] = Gang(*gang_id, facts)
+        if gang.workload is None or gang.workload.sets != workload.sets or gang.facts != facts:
+            gang.refused, gang.edited = False, gang.job_id is not None and not gang.placed
+        gang.workload, gang.facts = workload, facts
+        self.mark(gang)
+        return gang
+
+    def take(self, pod: Pod) -> Gang | None:
+        """Remove a pod that is gone or over, and return its gang; None where it was in none."""
+        gang = self._of_pod.pop(pod.key, None)
+        if gang is not None:
+            gang.members.pop(pod.metadata.name, None)
+            slot = gang.slot_with(pod.metadata.name)
+            if slot is not None and slot.key is None:
+                slot.pod = ""
+            self.mark(gang)
+            if not gang.members and gang.job_id is None and gang.workload is None:
+                self.forget(gang)
+        return gang
+
+    def adopt(self, gang: Gang, job_id: JobId) -> None:
+        """Add a gang whose job is known from the log."""
+        self._gangs[gang.id] = gang
+        self.submitted(gang, job_id)
+
+    def submitted(self, gang: Gang, job_id: JobId) -> None:
+        gang.job_id = job_id
+        self._of_job[job_id] = gang
+        self.mark(gang)  # its pods may have changed meanwhile
+
+    def mark(self, gang: Gang) -> None:
+        self._changed[gang.id] = gang
+
+    def reform(self, gang: Gang) -> None:
+        """Forget the job of a gang: its pods form a new one."""
+        members, workload, facts = tuple(gang.members.values()), gang.workload, gang.facts
+        self.forget(gang)
+        if workload is not None:
+            self.put_workload(gang.id, workload, facts)
+        for pod in members:
+            self.put(pod, gang.id, facts)
+
+    def forget(self, gang: Gang) -> None:
+        """Forget a gang and its job."""
+        if gang.job_id is not None:
+            self._of_job.pop(gang.job_id, None)
+        for pod in gang.members.values():
+            self._of_pod.pop(pod.key, None)
+        self.vacant.pop(gang.id, None)
+        self._changed.pop(gang.id, None)
+        if self._gangs.get(gang.id) is gang:
+            del self._gangs[gang.id]
+
+    def get(self, gang_id: GangId) -> Gang | None:
+        return self._gangs.get(gang_id)
+
+    def of_job(self, job_id: JobId) -> Gang | None:
+        return self._of_job.get(job_id)
+
+    def of_pod(self, pod_key: str) -> Gang | None:
+        return self._of_pod.get(pod_key)
+
+    def reconsider(self) -> None:
+        """Let gangs that the server refused be submitted again."""
+        for gang in self._gangs.values():
+            if gang.refused:
+                gang.refused = False
+                self.mark(gang)
+
+    def unsettled(self, now_s: float) -> Iterator[Gang]:
+        """Yield gangs about which the server is to be asked."""
+        for gang_id, gang in tuple(self._changed.items()):
+            if gang.asked or gang.again_s > now_s:
+                continue
+            if self._gangs.get(gang_id) is gang and _calls(gang):
+                yield gang
+            else:
+                del self._changed[gang_id]
+
+    def overdue(self, now_s: float) -> Iterable[Gang]:
+        """Return gangs in which a place has waited too long for a pod."""
+        return [
+            gang
+            for gang in self.vacant.values()
+            if any(slot.key is not None and not slot.pod and slot.ends_s <= now_s for slot in gang.slots)
+        ]
+
+
+def _calls(gang: Gang) -> bool:
+    """Return whether the server has to be asked about a gang: it is new, whole again, in part, or asks differently."""
+    if gang.job_id is None:
+        return gang.complete and not gang.refused
+    if gang.placed:
+        return False  # its attempt ends first
+    return gang.complete == gang.held or (gang.edited and gang.complete)

@@ -1,0 +1,127 @@
+"""Workloads that Penstock starts: objects with a queue label that make their pods once they are not suspended.
+
+Source: KEP-2804 (suspend), the AI conformance tests, and how Kueue names its queue label.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.engines.kubernetes.api.client import Kind
+from penstock.engines.kubernetes.names import QUEUE_LABEL
+from penstock.engines.kubernetes.objects.common import Condition, Metadata
+from penstock.engines.kubernetes.objects.pods import Pod, PodTemplate
+from penstock.engines.kubernetes.objects.workloads import Job, JobSet, RayCluster, RayClusterSpec, RayJob
+
+JOBS = Kind("batch", "v1", "jobs")
+JOB_SETS = Kind("jobset.x-k8s.io", "v1alpha2", "jobsets")
+RAY_CLUSTERS = Kind("ray.io", "v1", "rayclusters")
+RAY_JOBS = Kind("ray.io", "v1", "rayjobs")
+TRAIN_JOBS = Kind("trainer.kubeflow.org", "v1alpha1", "trainjobs")
+KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Understood where no Kueue runs."""
+JOBSET_LABEL, RAY_LABEL = "jobset.sigs.k8s.io/jobset-name", "ray.io/cluster"
+POD_COUNT_MAX = 10_000
+
+
+class PodSet(msgspec.Struct, frozen=True):
+    """Pods of one template."""
+
+    count: int
+    pod: Pod
+    """A pod as the template makes it, named by its workload and template."""
+
+
+class Workload(NamedTuple):
+    """One object, as far as Penstock starts and stops it."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    sets: tuple[PodSet, ...]
+    suspended: bool
+    over: bool
+    """It has ended: no pod of it will come any more."""
+    more: bool = True
+    """Whether a pod that ends is followed by another one."""
+    succeeded: bool = False
+
+    @property
+    def size(self) -> int:
+        return sum(one.count for one in self.sets)
+
+    def path(self) -> str:
+        return self.kind.path(self.namespace, self.name)
+
+
+def queue_of(labels: Mapping[str, str], *, kueue: bool = False) -> str:
+    """Return the queue that a workload names, or ''."""
+    return labels.get(QUEUE_LABEL) or (labels.get(KUEUE_QUEUE_LABEL, "") if kueue else "")
+
+
+def _set(count: int, template: PodTemplate, owner: Metadata, number: int = 0) -> PodSet:
+    meta = msgspec.structs.replace(
+        template.metadata, namespace=owner.namespace, name=f"{owner.name}#{number}", uid=f"{owner.uid}#{number}"
+    )
+    return PodSet(max(0, count), Pod(meta, template.spec))
+
+
+class _End(NamedTuple):
+    over: bool = False
+    succeeded: bool = False
+
+
+def _made(kind: Kind, meta: Metadata, sets: list[PodSet], end: _End, *, suspended: bool, more: bool = True) -> Workload:
+    kept = tuple(one for one in sets if one.count > 0)
+    return Workload(
+        kind, meta.namespace, meta.name, meta.uid, meta.labels, kept, suspended, end.over, more, end.succeeded
+    )
+
+
+def _has(conditions: Iterable[Condition], kind: str) -> bool:
+    return any(one.type == kind and one.status == "True" for one in conditions)
+
+
+def of_job(job: Job) -> Workload:
+    """Return a Job: as many pods as run at a time."""
+    left = job.size
+    if job.spec.completions is not None:
+        left = min(job.spec.parallelism, job.spec.completions - job.status.succeeded)
+    more = job.spec.completions is None or job.status.succeeded + job.status.active < job.spec.completions
+    return _made(
+        JOBS,
+        job.metadata,
+        [_set(left, job.spec.template, job.metadata)],
+        _End(job.over, _has(job.status.conditions, "Complete")),
+        suspended=job.spec.suspend,
+        more=more,
+    )
+
+
+def of_job_set(one: JobSet) -> Workload:
+    sets = [
+        _set(part.replicas * part.template.spec.parallelism, part.template.spec.template, one.metadata, number)
+        for number, part in enumerate(one.spec.replicated_jobs)
+    ]
+    end = _End(one.over, one.status.terminal_state == "Completed" or _has(one.status.conditions, "Completed"))
+    return _made(JOB_SETS, one.metadata, sets, end, suspended=one.spec.suspend)
+
+
+def _of_ray(spec: RayClusterSpec, owner: Metadata) -> list[PodSet]:
+    groups = [spec.head_group_spec, *spec.worker_group_specs]
+    counts = [1, *(group.replicas * group.num_of_hosts for group in spec.worker_group_specs)]
+    return [_set(counts[i], group.template, owner, i) for i, group in enumerate(groups)]
+
+
+def of_ray_cluster(one: RayCluster) -> Workload:
+    sets = _of_ray(one.spec, one.metadata)
+    return _made(RAY_CLUSTERS, one.metadata, sets, _End(), suspended=one.spec.suspend)
+
+
+def of_ray_job(one: RayJob) -> Workload:
+    sets = _of_ray(one.spec.ray_cluster_spec, one.metadata)
+    end = _End(one.over, one.status.job_deployment_status == "Complete")
+    return _made(RAY_JOBS, one.metadata, sets, end, suspended=one.spec.suspend)

@@ -1,0 +1,12 @@
+"""Names of labels and annotations that Penstock reads and writes on objects of the cluster."""
+
+QUEUE_LABEL = "penstock.dev/queue"
+"""On a pod or a workload: the queue it waits in. On a suspended workload: Penstock starts it."""
+GANG_LABEL, GANG_SIZE_LABEL = "penstock.dev/gang", "penstock.dev/gang-size"
+PREEMPTIBLE_LABEL, POOL_LABEL = "penstock.dev/preemptible", "penstock.dev/pool"
+REPLICA_ANNOTATION, DEVICES_ANNOTATION = "penstock.dev/replica", "penstock.dev/devices"
+"""Written with the Binding: which replica the pod is, as `JOB.ATTEMPT.RANK`, and which devices it was counted with."""
+CLUSTER_ANNOTATION = "penstock.dev/cluster"
+"""Written with them: the identity of the log in which that was decided. Claims of another log count for nothing."""
+CHECKPOINT_ANNOTATION = "penstock.dev/checkpoint"
+"""Written by a program, or for it: the step of its last checkpoint."""

@@ -1,0 +1,62 @@
+"""Groups of pods, as objects: native ones, those of scheduler-plugins and those of Volcano; and what they refer to."""
+
+from penstock.engines.kubernetes.objects.common import Condition, Metadata, Wire
+
+
+class GangPolicy(Wire, frozen=True):
+    min_count: int = 1
+
+
+class SchedulingPolicy(Wire, frozen=True):
+    """One of the two is set; `basic` asks for nothing together."""
+
+    gang: GangPolicy | None = None
+    basic: dict[str, str] | None = None
+
+
+class TopologyConstraint(Wire, frozen=True):
+    key: str = ""
+
+
+class SchedulingConstraints(Wire, frozen=True):
+    topology: tuple[TopologyConstraint, ...] = ()
+
+
+class PodGroupSpec(Wire, frozen=True):
+    """Native (`scheduling.k8s.io`): a policy. Others: `minMember`."""
+
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+    scheduling_constraints: SchedulingConstraints = SchedulingConstraints()
+    min_member: int = 0
+    queue: str = ""
+    priority_class_name: str = ""
+    priority: int | None = None
+
+
+class PodGroupStatus(Wire, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+    phase: str = ""
+
+
+class PodGroup(Wire, frozen=True):
+    metadata: Metadata
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
+
+    @property
+    def least(self) -> int:
+        """How many of its pods start together: 1 where each may start alone."""
+        if self.spec.scheduling_policy.gang is not None:
+            return max(1, self.spec.scheduling_policy.gang.min_count)
+        return max(1, self.spec.min_member)
+
+
+class PriorityClass(Wire, frozen=True):
+    metadata: Metadata
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = "PreemptLowerPriority"
+
+
+class Namespace(Wire, frozen=True):
+    metadata: Metadata

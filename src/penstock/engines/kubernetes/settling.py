@@ -1,0 +1,145 @@
+"""Gangs towards the server: whole ones are submitted, those that lack pods are held until they are whole again."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from penstock.core.model.ids import JobId
+from penstock.engines.kubernetes.amounts import BadAmount
+from penstock.engines.kubernetes.gangs.gang import AskOf, Gang, Refused, Slot, asks_of, fill, gang_ask, new_job
+from penstock.engines.kubernetes.gangs.registry import Gangs
+from penstock.engines.kubernetes.names import POOL_LABEL
+from penstock.engines.kubernetes.objects.pods import Pod
+from penstock.engines.kubernetes.server import Server
+
+SETTLE_S = 1.0
+"""The server is asked again about a gang after this long, when it could not be settled."""
+GANGS_MAX = 500
+"""Gangs about which the server is asked in one turn of the loop."""
+SIZE_TEXT = "expected at least one pod, and no more than 10,000"
+
+
+class Settling:
+    """Asks the server about gangs. Everything runs on the engine's loop.
+
+    Args:
+        ask_of: returns what a pod asks for. May raise BadAmount.
+        say: writes on pods why they are not placed.
+        submitted: hears of each job that a gang has become.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        gangs: Gangs,
+        ask_of: Callable[[Gang], AskOf],
+        say: Callable[[Iterable[Pod], Refused], None],
+        submitted: Callable[[JobId], None],
+    ) -> None:
+        self._server, self._gangs, self._ask_of = server, gangs, ask_of
+        self._say, self._submitted = say, submitted
+
+    def turn(self, now_s: float) -> None:
+        """Ask the server about gangs that have changed."""
+        for number, gang in enumerate(self._gangs.unsettled(now_s)):
+            if number >= GANGS_MAX:
+                return
+            gang.asked = True
+            if gang.job_id is None:
+                self._submit(gang)
+            elif gang.held and gang.complete:
+                self._rank(gang)
+            elif gang.edited and gang.complete:
+                self._edit(gang)
+            else:
+                self._server.hold(gang.job_id, partial(self._held, gang), held=True)
+
+    def _submit(self, gang: Gang) -> None:
+        try:
+            job = new_job(gang, self._ask_of(gang), tenant_known=self._server.knows_tenant(gang.namespace))
+        except BadAmount as error:
+            gang.asked, gang.refused = False, True
+            self._say(gang.members.values(), Refused("InvalidAmount", str(error)))
+            return
+
+        def reply(found: JobId | Refused) -> None:
+            gang.asked = False
+            if isinstance(found, Refused):
+                gang.refused, gang.again_s = not found.again, _now_s() + SETTLE_S
+                self._say(gang.members.values(), found)
+            else:
+                self._gangs.submitted(gang, found)
+                self._submitted(found)
+
+        self._server.submit(job, gang.identity(), reply)
+
+    def _held(self, gang: Gang, problem: str) -> None:
+        gang.asked = False
+        if problem in ("", "held_already"):
+            gang.held = True
+            if not gang.members and gang.workload is None and gang.job_id is not None:
+                self._server.cancel(gang.job_id, "its pods were deleted")
+                self._gangs.forget(gang)
+        elif problem == "over":
+            self._gangs.forget(gang)
+        else:
+            gang.again_s = _now_s() + SETTLE_S  # it runs still
+
+    def _rank(self, gang: Gang) -> None:
+        """Give the pods of a gang that is whole again their ranks; it is edited where they ask for something else."""
+        for slot in gang.slots:
+            pod = gang.members.get(slot.pod)
+            if pod is None or pod.leaving:
+                slot.pod = ""
+        ask_of = self._ask_of(gang)
+        try:
+            list(fill(gang, gang.first(), ask_of))
+            asked = [ask_of(gang.members[slot.pod]) for slot in gang.slots if slot.pod]
+        except BadAmount as error:
+            gang.asked, gang.refused = False, True
+            self._say(gang.members.values(), Refused("InvalidAmount", str(error)))
+            return
+        if gang.workload is None and (not all(s.pod for s in gang.slots) or asked != [s.ask for s in gang.slots]):
+            self._edit(gang)
+        else:
+            self._release(gang)
+
+    def _edit(self, gang: Gang) -> None:
+        assert gang.job_id is not None
+        try:
+            found = asks_of(gang, self._ask_of(gang))
+        except BadAmount as error:
+            gang.asked, gang.edited = False, False
+            self._say(gang.members.values(), Refused("InvalidAmount", str(error)))
+            return
+        slots = [Slot(ask, pod) for ask, pod in found]
+        lead = gang.workload.labels if gang.workload is not None else gang.first()[0].metadata.labels
+        ask = gang_ask([slot.ask for slot in slots], lead.get(POOL_LABEL, ""))
+        self._server.edit(gang.job_id, ask, partial(self._edited, gang, slots))
+
+    def _edited(self, gang: Gang, slots: list[Slot], problem: str) -> None:
+        gang.asked = False
+        if problem in ("", "same"):
+            gang.edited, gang.slots = False, slots
+            if gang.held:
+                gang.asked = True
+                self._release(gang)
+        elif problem == "over":
+            self._gangs.reform(gang)
+        else:
+            gang.again_s = _now_s() + SETTLE_S
+
+    def _release(self, gang: Gang) -> None:
+        assert gang.job_id is not None
+        self._server.hold(gang.job_id, partial(self._released, gang), held=False)
+
+    def _released(self, gang: Gang, problem: str) -> None:
+        gang.asked, gang.held = False, False
+        if problem == "over":
+            self._gangs.reform(gang)
+        else:
+            self._gangs.mark(gang)  # its pods may have changed meanwhile
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

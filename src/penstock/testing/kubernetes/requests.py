@@ -1,0 +1,289 @@
+"""What the API server answers, without HTTP: paths, lists in pages, watches with bookmarks, patches; and faults."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from penstock.testing.kubernetes.kinds import bind, evict, usual_kinds
+from penstock.testing.kubernetes.refusals import Refused, bad_request, expired
+from penstock.testing.kubernetes.selecting import Matches, Object, matcher
+from penstock.testing.kubernetes.store import Change, Key, Kind, Store, merged, seen_by, strategically_merged
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_PATH = re.compile(
+    r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v[0-9][^/]*)"
+    r"(?:/namespaces/(?P<namespace>[^/]+)(?=/[^/]))?/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>[^/]+))?"
+)
+_VERSION_PATH = re.compile(r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v[0-9][^/]*)")
+_LOST = Refused(404, "NotFound", "the server could not find the requested resource")
+
+
+class Fault(NamedTuple):
+    """An answer that a test wants instead of the usual one.
+
+    Args:
+        path: a regular expression that the path contains.
+        times: of how many requests.
+        carried_out: the request is carried out before, and its answer lost.
+    """
+
+    method: str
+    path: str
+    status: int
+    times: int = 1
+    retry_after: str = ""
+    carried_out: bool = False
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    query: Mapping[str, str] = {}
+    body: bytes = b""
+    content: str = "application/json"
+    token: str = ""
+
+
+class Answer(NamedTuple):
+    status: int
+    body: Object
+    retry_after: str = ""
+
+
+class Seen(NamedTuple):
+    """One request, for tests that count them."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+
+
+class Api:
+    """The objects of one cluster, and what is answered about them.
+
+    Args:
+        streams: it serves lists as streams (`sendInitialEvents`), as from 1.32 on.
+        bookmark_s: a watch gets a bookmark this often.
+        now: gives the time for timestamps.
+    """
+
+    def __init__(self, *, streams: bool = True, bookmark_s: float = 60.0, now: Callable[[], str] | None = None) -> None:
+        self.store = Store(usual_kinds(), now or (lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
+        self.streams, self.bookmark_s = streams, bookmark_s
+        self.faults: list[Fault] = []
+        self.seen: list[Seen] = []
+        self.tokens: set[str] = set()
+        """Accepted bearer tokens; none: everybody is heard."""
+
+    def answer(self, request: Request) -> Answer:
+        """Carry out one request that is no watch."""
+        self.seen.append(Seen(request.method, request.path, dict(request.query)))
+        fault = self._fault(request)
+        try:
+            self._admit(request)
+            if fault is not None and not fault.carried_out:
+                return _injected(fault)
+            told = self._told(request)
+        except Refused as refused:
+            return Answer(refused.code, refused.status(), str(refused.details.get("retryAfterSeconds") or ""))
+        if fault is not None:
+            return _injected(fault)
+        return Answer(201 if request.method == "POST" else 200, told)
+
+    def watched(self, request: Request) -> Kind:
+        """Return the kind that a watch is for. Raises: Refused."""
+        self.seen.append(Seen(request.method, request.path, dict(request.query)))
+        self._admit(request)
+        fault = self._fault(request)
+        if fault is not None:
+            asked_s = {"retryAfterSeconds": int(fault.retry_after)} if fault.retry_after else {}
+            raise Refused(fault.status, "Fault", "a fault that the test asked for", **asked_s)
+        kind, _ = self._kind(request.path)
+        if request.query.get("sendInitialEvents") == "true" and not self.streams:
+            raise Refused(422, "Invalid", "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch")
+        _matcher(request)
+        return kind
+
+    def _admit(self, request: Request) -> None:
+        if self.tokens and request.token not in self.tokens:
+            raise Refused(401, "Unauthorized", "Unauthorized")
+
+    def _fault(self, request: Request) -> Fault | None:
+        for at, fault in enumerate(self.faults):
+            if fault.method == request.method and re.search(fault.path, request.path):
+                if fault.times > 1:
+                    self.faults[at] = fault._replace(times=fault.times - 1)
+                else:
+                    del self.faults[at]
+                return fault
+        return None
+
+    def _kind(self, path: str) -> tuple[Kind, re.Match[str]]:
+        match = _PATH.fullmatch(path)
+        if match is None:
+            raise _LOST
+        kind = self.store.kind(match["group"] or "", match["plural"])
+        if kind.version != match["version"]:
+            raise _LOST
+        return kind, match
+
+    def _told(self, request: Request) -> Object:
+        if request.method == "GET" and (version := _VERSION_PATH.fullmatch(request.path)):
+            return self._resources(version["group"] or "", version["version"])
+        kind, match = self._kind(request.path)
+        namespace, name, part = match["namespace"] or "", match["name"] or "", match["sub"] or ""
+        if request.method == "GET":
+            return self.store.get(kind, (namespace, name)) if name else self._list(request, kind, namespace)
+        body = _body(request)
+        dry = request.query.get("dryRun") or ((body.get("deleteOptions") or {}).get("dryRun") or [""])[0]
+        with self.store.undone() if dry else contextlib.nullcontext():
+            return self._written(request, kind, (namespace, name), part, body)
+
+    def _resources(self, group: str, version: str) -> Object:
+        found = [kind for kind in self.store.kinds.values() if (kind.group, kind.version) == (group, version)]
+        if not found:
+            raise _LOST
+        listed = [{"name": kind.plural, "kind": kind.name, "namespaced": kind.namespaced} for kind in found]
+        return {"kind": "APIResourceList", "groupVersion": found[0].api_version, "resources": listed}
+
+    def _written(self, request: Request, kind: Kind, key: Key, part: str, body: Object) -> Object:
+        match request.method:
+            case "POST":
+                return self._posted(kind, key, part, body)
+            case "PUT":
+                return self.store.update(kind, key, lambda _: body, part=part)
+            case "PATCH":
+                return self._patch(request, kind, key, part, body)
+            case "DELETE":
+                preconditions = body.get("preconditions") or {}
+                return self.store.delete(kind, key, body.get("gracePeriodSeconds"), **preconditions)
+            case method:
+                raise Refused(405, "MethodNotAllowed", f"the server does not allow {method}")
+
+    def _posted(self, kind: Kind, key: Key, part: str, body: Object) -> Object:
+        namespace, name = key
+        if part == "binding":
+            body.setdefault("metadata", {}).setdefault("name", name)
+            bind(self.store, kind, namespace, body)
+        elif part == "eviction":
+            evict(self.store, kind, namespace, name, body)
+        elif part or name:
+            raise Refused(405, "MethodNotAllowed", "the server does not allow this method")
+        else:
+            return self.store.create(kind, namespace, body)
+        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+    def _patch(self, request: Request, kind: Kind, key: Key, part: str, patch: Object) -> Object:
+        wanted = (patch.get("metadata") or {}).get("uid", "")
+        if request.content == "application/merge-patch+json":
+            return self.store.update(kind, key, lambda old: merged(old, patch), part=part, uid=wanted)
+        if request.content == "application/strategic-merge-patch+json":
+            return self.store.update(kind, key, lambda old: strategically_merged(old, patch), part=part, uid=wanted)
+        raise Refused(
+            415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {request.content}"
+        )
+
+    def _list(self, request: Request, kind: Kind, namespace: str) -> Object:
+        query = request.query
+        found = list(self.store.select(kind, namespace, _matcher(request)))
+        version, first = self.store.version, 0
+        if query.get("continue"):
+            try:
+                first, version = json.loads(base64.urlsafe_b64decode(query["continue"]))
+            except ValueError:
+                raise bad_request("continue key is not valid") from None
+            if version < self.store.oldest:
+                raise expired(version, self.store.oldest)
+        most = int(query.get("limit") or 0) or len(found)
+        meta: dict[str, Any] = {"resourceVersion": str(version)}
+        if first + most < len(found):
+            meta["continue"] = base64.urlsafe_b64encode(json.dumps([first + most, version]).encode()).decode()
+        items = found[first : first + most]
+        return {"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": meta, "items": items}
+
+    async def watch(self, request: Request, kind: Kind) -> AsyncIterator[bytes]:
+        """Yield the lines of a watch until its time is over."""
+        match, query = _PATH.fullmatch(request.path), request.query
+        assert match is not None, "`watched` has read the path"
+        namespace, matches = match["namespace"] or "", _matcher(request)
+        initial, version = query.get("sendInitialEvents") == "true", int(query.get("resourceVersion") or 0)
+        if initial or not version:
+            version, first = self.store.version, list(self.store.select(kind, namespace, matches))
+            for one in first:
+                yield _line("ADDED", one)
+            if initial:
+                yield _line("BOOKMARK", _bookmark(kind, version, **{INITIAL_EVENTS_END: "true"}))
+        ends = asyncio.get_running_loop().time() + float(query.get("timeoutSeconds") or 1800)
+        async for change in self._changes(kind, version, ends):
+            if isinstance(change, Refused):
+                yield _line("ERROR", change.status())
+                return
+            if isinstance(change, int):
+                yield _line("BOOKMARK", _bookmark(kind, change))
+            elif (seen := seen_by(change, namespace, matches)) is not None:
+                yield _line(*seen)
+
+    async def _changes(self, kind: Kind, version: int, ends: float) -> AsyncIterator[Change | Refused | int]:
+        """Yield what happens to a kind after `version`; a version alone when a bookmark is due."""
+        news, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def hear(change: Change) -> None:
+            if change.kind is kind:
+                news.set()
+
+        self.store.listeners.append(hear)
+        try:
+            due = loop.time() + self.bookmark_s
+            while loop.time() < ends:
+                news.clear()
+                upto = self.store.version
+                try:
+                    changes = self.store.since(kind, version)
+                except Refused as refused:
+                    yield refused
+                    return
+                for change in changes:
+                    yield change
+                version = upto
+                if loop.time() >= due:
+                    due = loop.time() + self.bookmark_s
+                    yield version
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), max(0.0, min(due, ends) - loop.time()))
+        finally:
+            self.store.listeners.remove(hear)
+
+
+def _line(event: str, one: Object) -> bytes:
+    return json.dumps({"type": event, "object": one}).encode()
+
+
+def _bookmark(kind: Kind, version: int, **annotations: str) -> Object:
+    meta: dict[str, Any] = {"resourceVersion": str(version), "creationTimestamp": None}
+    return {"kind": kind.name, "apiVersion": kind.api_version, "metadata": {**meta, "annotations": annotations}}
+
+
+def _matcher(request: Request) -> Matches:
+    return matcher(request.query.get("labelSelector", ""), request.query.get("fieldSelector", ""))
+
+
+def _body(request: Request) -> Object:
+    if not request.body:
+        return {}
+    try:
+        found = json.loads(request.body)
+    except ValueError:
+        raise bad_request("the request body is no JSON") from None
+    if not isinstance(found, dict):
+        raise bad_request("the request body is no object")
+    return found
+
+
+def _injected(fault: Fault) -> Answer:
+    body = {"kind": "Status", "status": "Failure", "message": "a fault that the test asked for", "code": fault.status}
+    return Answer(fault.status, body, fault.retry_after)
