@@ -35,6 +35,18 @@ log = logging.getLogger(__name__)
 STORE_PAUSE_S = 0.5
 
 
+_OF_EVERY_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class FieldsFormatter(logging.Formatter):
+    """Writes a record's fields behind its message, as `name=value`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
+        told = " ".join(f"{name}={value}" for name, value in fields.items())
+        return super().format(record) + (f" ({told})" if told else "")
+
+
 class RealClock:
     """The machine's clocks."""
 

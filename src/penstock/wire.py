@@ -21,6 +21,7 @@ import uvloop
 from penstock import starts
 from penstock.bootstrap import (
     Engines,
+    FieldsFormatter,
     RealClock,
     ServeOptions,
     access_of,
@@ -378,7 +379,9 @@ def _die(error: BaseException) -> NoReturn:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the server process: one argument, the options as JSON."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
+    handler = logging.StreamHandler()
+    handler.setFormatter(FieldsFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
     raw = msgspec.json.decode(given[0])
     try:
         options = options_of(raw)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.testing.kubernetes.kinds import bind, evict, set_condition, usual_kinds
-from penstock.testing.kubernetes.refusals import Refused
-from penstock.testing.kubernetes.selecting import matcher
-from penstock.testing.kubernetes.store import Store, merged, seen_by, strategically_merged
+from penstock.sim.apiserver.kinds import bind, evict, set_condition, usual_kinds
+from penstock.sim.apiserver.refusals import Refused
+from penstock.sim.apiserver.selecting import matcher
+from penstock.sim.apiserver.store import Store, merged, seen_by, strategically_merged
 
 NOW = "2026-11-24T09:00:00Z"
 ALL = matcher("", "")

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 from penstock.control import messages as msg
-from penstock.control.inbox import InboxFull
+from penstock.control.controller import Controller
+from penstock.control.inbox import SERVER, InboxFull, OnReply
 from penstock.control.service import ControlService
 from penstock.core.explain import Explainer, Question, question_of
 from penstock.core.explain.why import why_stopped
@@ -16,13 +18,14 @@ from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.gang import GangAsk
 from penstock.core.model.ids import Incarnation, JobId, NodeName, TenantName, UserName
 from penstock.core.model.quantities import format_duration
+from penstock.core.order.extension import Policies
 from penstock.core.order.turns import Submitter, TooManyWaiting
 from penstock.engines.kubernetes.api.client import Client
 from penstock.engines.kubernetes.api.credentials import Access
 from penstock.engines.kubernetes.engine import KubernetesEngine
 from penstock.engines.kubernetes.gangs.gang import GANG_JOB_LABEL, Refused
 from penstock.engines.kubernetes.server import LiveJob, LivePlace, Outlook
-from penstock.ports import NodeSession
+from penstock.ports import Clock, NodeSession
 
 KUBERNETES = UserName("kubernetes")
 """Submits the jobs of pods; who made a pod, the API server does not say."""
@@ -40,10 +43,26 @@ async def follow_cluster(access: Access, service: ControlService, started: Calla
         await engine.run()
 
 
+class Service(Protocol):
+    """What of the control service is needed here; the simulator has one of its own."""
+
+    controller: Controller
+    clock: Clock
+    policies: Policies | None
+
+    def ask(self, request: msg.Request, on_reply: OnReply | None = None, caller: Submitter = SERVER) -> None: ...
+
+    def on_hello(self, spec: NodeSpec, incarnation: Incarnation, session: NodeSession) -> None: ...
+
+    def on_report(self, report: NodeReport, session: NodeSession) -> None: ...
+
+    def on_alive(self, nodes: Sequence[tuple[NodeName, Incarnation]]) -> None: ...
+
+
 class PodJobs:
     """The server as the Kubernetes engine sees it. Its answers come on the loop that it is made on."""
 
-    def __init__(self, service: ControlService) -> None:
+    def __init__(self, service: Service) -> None:
         self._service, self._loop = service, asyncio.get_running_loop()
         self._clock = service.clock
         self._explainer = Explainer(service.policies)
@@ -61,7 +80,7 @@ class PodJobs:
     def knows_tenant(self, name: str) -> bool:
         return TenantName(name) in self._service.controller.state.config.tenant_by_name
 
-    def submit(self, job: NewJob, key: str, on_reply: Callable[[JobId | Refused], None]) -> None:
+    def submit(self, job: NewJob, on_reply: Callable[[JobId | Refused], None]) -> None:
         def told(reply: msg.Reply) -> None:
             match reply:
                 case Submitted():
@@ -71,8 +90,7 @@ class PodJobs:
                 case _:
                     on_reply(_BUSY)
 
-        request = Submit((job,), KUBERNETES, idempotency_key=key, digest=key)
-        self._ask(request, told, Submitter(KUBERNETES, job.spec.tenant), lambda: on_reply(_BUSY))
+        self._ask(Submit((job,), KUBERNETES), told, Submitter(KUBERNETES, job.spec.tenant), lambda: on_reply(_BUSY))
 
     def hold(self, job_id: JobId, on_reply: Callable[[str], None], *, held: bool) -> None:
         def told(reply: msg.Reply) -> None:

@@ -16,10 +16,10 @@ from penstock.engines.kubernetes.api.credentials import Access, FixedToken
 from penstock.engines.kubernetes.engine import KubernetesEngine
 from penstock.engines.kubernetes.onnode import replica_of
 from penstock.server.backend import deliver_on
+from penstock.sim.apiserver.store import merged
 from penstock.sim.world.disk import SimDisk
 from penstock.testing.builders import config
 from penstock.testing.kubernetes.server import ApiServer
-from penstock.testing.kubernetes.store import merged
 from tests.engines.kubernetes.helpers import until
 
 NODE = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "4", "pods": "110"}

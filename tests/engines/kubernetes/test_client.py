@@ -20,7 +20,7 @@ from penstock.engines.kubernetes.api.errors import (
 )
 from penstock.engines.kubernetes.objects.answers import Status
 from penstock.engines.kubernetes.objects.pods import Pod
-from penstock.testing.kubernetes.requests import Fault
+from penstock.sim.apiserver.requests import Fault
 from penstock.testing.kubernetes.server import ApiServer
 from tests.engines.kubernetes.helpers import PODS, pod, put_pod, run, served
 

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from penstock.testing.kubernetes.kinds import bind
-from penstock.testing.kubernetes.requests import Fault
+from penstock.sim.apiserver.kinds import bind
+from penstock.sim.apiserver.requests import Fault
 from penstock.testing.kubernetes.server import ApiServer
 from tests.engines.kubernetes.cluster import Cluster, cluster
 from tests.engines.kubernetes.helpers import run, until
@@ -35,9 +35,7 @@ def test_no_attempt_is_lost_because_an_order_comes_before_the_answer_to_its_subm
     async def work() -> None:
         async with cluster("n1") as c:
             answer, held = c.engine._server.submit, []
-            c.engine._server.submit = lambda job, key, reply: answer(
-                job, key, lambda found: held.append((reply, found))
-            )
+            c.engine._server.submit = lambda job, reply: answer(job, lambda found: held.append((reply, found)))
             c.pod("a")
             await until(lambda: held and c.state.jobs[1].attempt is not None)
             await asyncio.sleep(0.1)
@@ -230,7 +228,7 @@ def test_a_preempted_gang_is_evicted_and_waits_for_its_new_pods():
 
 def test_an_eviction_waits_for_the_budget(monkeypatch):
     monkeypatch.setattr("penstock.engines.kubernetes.binding.EVICTION_WAIT_S", 0.02)
-    monkeypatch.setattr("penstock.testing.kubernetes.kinds.EVICTION_WAIT_S", 0)
+    monkeypatch.setattr("penstock.sim.apiserver.kinds.EVICTION_WAIT_S", 0)
 
     async def work() -> None:
         async with cluster("n1") as c:
@@ -283,7 +281,7 @@ def test_a_pod_that_somebody_else_bound_meanwhile_is_theirs(monkeypatch):
         bind(store, pods, namespace, {"metadata": {"name": binding["metadata"]["name"]}, "target": {"name": other}})
         bind(store, pods, namespace, binding)
 
-    monkeypatch.setattr("penstock.testing.kubernetes.requests.bind", stolen)
+    monkeypatch.setattr("penstock.sim.apiserver.requests.bind", stolen)
 
     async def work() -> None:
         async with cluster("n1", "n2") as c:

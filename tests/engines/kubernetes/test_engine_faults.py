@@ -7,8 +7,8 @@ import pytest
 
 from penstock.engines.kubernetes import binding, engine, placing, sessions, settling
 from penstock.engines.kubernetes.api import reflector
-from penstock.testing.kubernetes.kinds import bind
-from penstock.testing.kubernetes.requests import Fault
+from penstock.sim.apiserver.kinds import bind
+from penstock.sim.apiserver.requests import Fault
 from tests.engines.kubernetes.cluster import cluster
 from tests.engines.kubernetes.helpers import run, until
 

@@ -11,7 +11,7 @@ from penstock.engines.kubernetes.api import reflector as module
 from penstock.engines.kubernetes.api.client import Client
 from penstock.engines.kubernetes.api.reflector import Reflector
 from penstock.engines.kubernetes.objects.pods import Pod
-from penstock.testing.kubernetes.requests import Fault
+from penstock.sim.apiserver.requests import Fault
 from penstock.testing.kubernetes.server import ApiServer
 from tests.engines.kubernetes.helpers import PODS, drop_pod, label_pod, put_pod, run, served, until
 

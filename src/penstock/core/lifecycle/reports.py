@@ -64,12 +64,11 @@ def on_report(tx: Transaction, report: NodeReport) -> None:
         return
     if report.check is not None:
         checked(tx, report.node, report.check.text, passed=report.check.passed, ended=report.check.ended)
-    if report.others is not None and (others := _apart(tx.state, report.node, report.others)) != node.others:
-        tx.emit(OthersLoadChanged(report.node, others))
     for progress in report.progress:
         _on_progress(tx, progress)
     for seen in report.replicas:
         _on_seen(tx, report.node, seen)
+    _on_others(tx, report)
     if not report.inventory:
         return
     listed = {seen.key for seen in report.replicas}
@@ -82,6 +81,13 @@ def on_report(tx: Transaction, report: NodeReport) -> None:
         lose_node(tx, report.node, STOPPED_IN_ORDER)
     elif node.state == "joining" and not foreign(tx.state, report):
         tx.emit(NodeReady(report.node))
+
+
+def _on_others(tx: Transaction, report: NodeReport) -> None:
+    """Apply what others hold: after the ends of replicas, whose devices they may have."""
+    node = tx.state.nodes[report.node]
+    if report.others is not None and (others := _apart(tx.state, report.node, report.others)) != node.others:
+        tx.emit(OthersLoadChanged(report.node, others))
 
 
 def _apart(state: State, node: NodeName, others: OthersLoad) -> OthersLoad:

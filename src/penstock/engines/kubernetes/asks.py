@@ -64,6 +64,7 @@ def ask_of(
         tolerations=tuple(
             Toleration(one.key, None if one.operator == "Exists" else one.value, one.effect)
             for one in pod.spec.tolerations
+            if one.toleration_seconds is None  # others only put off the eviction of what is there
         ),
     )
 

@@ -15,19 +15,29 @@ from penstock.engines.kubernetes.api.client import Client, Kind
 from penstock.engines.kubernetes.api.errors import Busy, Conflict, KubernetesError, Missing, Unavailable
 from penstock.engines.kubernetes.asks import SCHEDULER
 from penstock.engines.kubernetes.gangs.workloads import Workload
-from penstock.engines.kubernetes.names import CLUSTER_ANNOTATION, DEVICES_ANNOTATION, REPLICA_ANNOTATION
+from penstock.engines.kubernetes.names import (
+    CLUSTER_ANNOTATION,
+    DEVICES_ANNOTATION,
+    REPLICA_ANNOTATION,
+    WITHDRAWN_ANNOTATION,
+)
 from penstock.engines.kubernetes.objects.answers import Status
 from penstock.engines.kubernetes.objects.common import Metadata, Wire
 from penstock.engines.kubernetes.objects.pods import Pod
 
 PODS = Kind("", "v1", "pods")
 TRIES_MAX = 8
-"""Of a Binding whose outcome is not known, or that met another version of the pod."""
+"""Of starting or suspending a workload."""
 WAIT_S = (0.1, 5.0)
 """After the first try, doubled with each; and the longest."""
 EVICTION_WAIT_S = 5.0
 """An eviction that a PodDisruptionBudget forbids is tried again after this long, unless the server says."""
 PREEMPTED = "PreemptionByScheduler"
+WITHDRAWN, GONE = "its start was withdrawn", "it is gone"
+
+
+def _always() -> bool:
+    return True
 
 
 class AnyWorkload(Wire, frozen=True):
@@ -52,32 +62,63 @@ class Binder:
         self._client, self._wrote, self._identity = client, wrote, identity
         self._draw = draw or random.Random()  # noqa: S311 - spreads requests in time
 
-    async def bind(self, pod: Pod, node: NodeName, key: ReplicaKey, devices: tuple[int, ...]) -> str:
-        """Bind the pod to the node as this replica. Returns: '' once it is bound, else why it never will be."""
+    async def bind(
+        self, pod: Pod, node: NodeName, key: ReplicaKey, devices: tuple[int, ...], wanted: Callable[[], bool] = _always
+    ) -> str:
+        """Bind the pod to the node as this replica. Returns: '' once it is bound, else why it never will be.
+
+        It returns only when that is certain: as long as a request may still be carried out, the place is taken.
+
+        Args:
+            wanted: whether the replica is still to start; else it is given up, by a write that makes requests on their
+                way fail.
+        """
         annotations = self.claims(key, devices)
-        meta, problem = pod.metadata, ""
-        for number in range(TRIES_MAX):
-            body = _binding(meta, node, annotations)
+        meta, number, open_ended = pod.metadata, 0, False
+        while wanted():
+            body, wait_s = _binding(meta, node, annotations), 0.0
             try:
                 await self._client.write("POST", PODS.path(meta.namespace, meta.name, "binding"), body, Status)
                 return ""
-            except (Conflict, Unavailable) as error:
-                problem = error.message
+            except Conflict:
+                pass  # read it
             except Busy as error:
-                problem = error.message
-                await asyncio.sleep(error.retry_after_s or self._wait_s(number))
-                continue
+                wait_s = error.retry_after_s
+            except Unavailable:
+                open_ended = True
+            except Missing:
+                return GONE
             except KubernetesError as error:
                 return error.message
-            await asyncio.sleep(self._wait_s(number) if number else 0)
+            await asyncio.sleep(wait_s or (self._wait_s(number) if number else 0))
+            number += 1
             found = await self._again(pod)
             if found is None:
                 continue
             outcome = _outcome(pod, found, node, annotations)
             if outcome is not None:
                 return outcome
+            open_ended = open_ended and found.metadata.resource_version == meta.resource_version
             meta = found.metadata
-        return f"{problem} (tried {TRIES_MAX} times)"
+        return await self._withdrawn(pod, node, annotations) if open_ended else WITHDRAWN
+
+    async def _withdrawn(self, pod: Pod, node: NodeName, claims: Mapping[str, str]) -> str:
+        """Give up a start of which a Binding may still be on its way: a pod that has changed is not bound by it."""
+        meta = pod.metadata
+        body = {"metadata": {"uid": meta.uid, "annotations": {WITHDRAWN_ANNOTATION: claims[REPLICA_ANNOTATION]}}}
+        number = 0
+        while True:
+            try:
+                found = await self._client.patch(PODS.path(meta.namespace, meta.name), body, Pod)
+            except (Missing, Conflict):
+                return GONE
+            except KubernetesError:
+                await asyncio.sleep(self._wait_s(number))
+                number += 1
+                continue
+            self._wrote(found)
+            outcome = _outcome(pod, found, node, claims)
+            return WITHDRAWN if outcome is None else outcome
 
     def claims(self, key: ReplicaKey, devices: tuple[int, ...]) -> dict[str, str]:
         """Return what is written on a pod that becomes a replica."""
@@ -100,17 +141,23 @@ class Binder:
     async def evict(self, pod: Pod, grace_ms: int, why: str, wanted: Callable[[], bool]) -> None:
         """Ask the pod to leave until it does, or until that is no longer wanted. Why stands on it before.
 
-        The pod is given `grace_ms` to save and leave, by its signal.
+        The pod is given `grace_ms` to save and leave, by its signal. One that has ended meanwhile stays: its owner is
+        to see how it ended.
         """
+        number, now = 0, pod
         if why and wanted():
-            await self._note_why(pod, why)
-        number = 0
+            now = await self._note_why(pod, why)
         while wanted():
             try:
-                await self._evict(pod, -(-grace_ms // 1000))
+                await self._evict(now, -(-grace_ms // 1000))
                 return
-            except (Missing, Conflict):
-                return  # it is gone, or another pod has its name
+            except Missing:
+                return
+            except Conflict:
+                found = await self._again(pod)
+                if found is not None and (found.metadata.uid != pod.metadata.uid or found.over or found.leaving):
+                    return
+                now = found or now
             except Busy as error:
                 await asyncio.sleep(error.retry_after_s or EVICTION_WAIT_S)
             except KubernetesError:
@@ -119,7 +166,8 @@ class Binder:
 
     async def _evict(self, pod: Pod, grace_s: int, *, try_only: bool = False) -> None:
         meta = pod.metadata
-        options: dict[str, Any] = {"gracePeriodSeconds": grace_s, "preconditions": {"uid": meta.uid}}
+        wanted = {"uid": meta.uid} if try_only else {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        options: dict[str, Any] = {"gracePeriodSeconds": grace_s, "preconditions": wanted}
         if try_only:
             options["dryRun"] = ["All"]
         body = {
@@ -130,15 +178,17 @@ class Binder:
         }
         await self._client.write("POST", PODS.path(meta.namespace, meta.name, "eviction"), body, Status)
 
-    async def _note_why(self, pod: Pod, why: str) -> None:
-        """Say on a pod why it is about to be evicted, for its controller and its owner. It is evicted all the same."""
+    async def _note_why(self, pod: Pod, why: str) -> Pod:
+        """Say on a pod why it is about to be evicted, for its controller and its owner, and return it."""
         condition = {"type": "DisruptionTarget", "status": "True", "reason": PREEMPTED, "message": why}
         body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "status")
         try:
-            self._wrote(await self._client.patch(path, body, Pod, "strategic"))
+            found = await self._client.patch(path, body, Pod, "strategic")
         except KubernetesError:
-            return
+            return pod  # it is evicted all the same
+        self._wrote(found)
+        return found
 
     async def start(self, workload: Workload) -> str:
         """Let a workload make its pods. Returns: '' once it does, else why it never will."""
@@ -202,7 +252,7 @@ def _outcome(pod: Pod, found: Pod, node: NodeName, claims: Mapping[str, str]) ->
     """Return '' where the pod is bound as wanted, None where it still may be, else why it never will be."""
     spec = found.spec
     if found.metadata.uid != pod.metadata.uid or found.leaving:
-        return "it is gone"
+        return GONE
     if spec.node_name:
         told = found.metadata.annotations
         ours = spec.node_name == node and all(told.get(name) == text for name, text in claims.items())

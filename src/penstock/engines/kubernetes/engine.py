@@ -6,30 +6,31 @@ It decides nothing. Everything runs on one loop; `send` may be called from any t
 
 import asyncio
 import logging
+import random
 from collections.abc import Sequence
-from functools import partial
 
 from penstock.core.messages.orders import Addressed, Order
 from penstock.core.messages.reports import NodeCheck, ReplicaKey
-from penstock.core.model.affinity import NODE, AffinityRule
+from penstock.core.model.affinity import NODE
 from penstock.core.model.ids import NodeName
 from penstock.core.model.resources import ReplicaAsk
+from penstock.core.model.selectors import accepted, not_tolerated
 from penstock.engines.kubernetes.amounts import BadAmount, pod_sums
 from penstock.engines.kubernetes.api.client import Client, Kind
 from penstock.engines.kubernetes.api.reflector import Reflector
-from penstock.engines.kubernetes.asks import SCHEDULER, ask_of, keys_of, unsupported
+from penstock.engines.kubernetes.asks import SCHEDULER
 from penstock.engines.kubernetes.binding import PODS, Binder
 from penstock.engines.kubernetes.gangs.dialects import NotYet, gang_of
-from penstock.engines.kubernetes.gangs.gang import AskOf, Facts, Gang, GangId, Refused, Slot, fill
+from penstock.engines.kubernetes.gangs.gang import Facts, Gang, Slot
 from penstock.engines.kubernetes.gangs.registry import Gangs
-from penstock.engines.kubernetes.gangs.workloads import Workload
 from penstock.engines.kubernetes.names import CHECKPOINT_ANNOTATION, CLUSTER_ANNOTATION
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.pods import Pod
+from penstock.engines.kubernetes.offers import Offers, ask_in
 from penstock.engines.kubernetes.onnode import OnNode, Standing, replica_of
-from penstock.engines.kubernetes.placing import Placing, differs
+from penstock.engines.kubernetes.placing import Placing
 from penstock.engines.kubernetes.saying import Saying
-from penstock.engines.kubernetes.selectors import HOSTNAME, Selectors
+from penstock.engines.kubernetes.selectors import Selectors
 from penstock.engines.kubernetes.server import LiveJob, Server
 from penstock.engines.kubernetes.sessions import FLUSH_S, Nodes
 from penstock.engines.kubernetes.settling import Settling
@@ -75,28 +76,48 @@ class KubernetesEngine:
 
     Args:
         client: entered by the caller, on the loop that runs the engine.
+        draw: spreads requests in time.
     """
 
-    def __init__(self, client: Client, server: Server) -> None:
+    def __init__(self, client: Client, server: Server, draw: random.Random | None = None) -> None:
         self._server, self._client = server, client
-        self.nodes: Reflector[Node] = Reflector(client, NODES, Node, _NodeSink(self))
-        self.pods: Reflector[Pod] = Reflector(client, PODS, Pod, _PodSink(self))
+        self.nodes: Reflector[Node] = Reflector(client, NODES, Node, _NodeSink(self), draw=draw)
+        self.pods: Reflector[Pod] = Reflector(client, PODS, Pod, _PodSink(self), draw=draw)
         self.view = ClusterView(
             client,
-            Heard(self._workload_changed, self._workload_gone, self._more_said, self._reselect_all, self.begin),
+            Heard(
+                lambda workload: self._offers.workload_changed(workload),  # noqa: PLW0108 - not made yet
+                lambda workload: self._offers.workload_gone(workload),  # noqa: PLW0108 - not made yet
+                lambda namespace: self._offers.more_said(namespace),  # noqa: PLW0108 - not made yet
+                self._reselect_all,
+                self.begin,
+            ),
+            draw=draw,
         )
         self._selectors = Selectors(self.view.labels_of)
         self._gangs = Gangs()
         self.standing = Nodes(server, self.nodes.objects, self._obey)
         self.placing = Placing(
-            server, self.standing, self._gangs, Binder(client, self.pods.wrote, server.identity), self
+            server, self.standing, self._gangs, Binder(client, self.pods.wrote, server.identity, draw), self
         )
         self._saying = Saying(client, self._gangs, server, self.pods.wrote)
-        self._settling = Settling(server, self._gangs, self._ask_of, self._saying.refuse, self.placing.start_early)
+        self._offers = Offers(
+            server, self.view, self.standing, self._gangs, self._selectors, self.placing, self._saying
+        )
+        self._settling = Settling(
+            server,
+            self._gangs,
+            self.ask_of,
+            self._saying.refuse,
+            self.placing.start_early,
+            self.placing.suspend_first,
+        )
         self._at: dict[str, NodeName] = {}
         """The node whose load each pod is part of."""
-        self._unplaced: dict[str, Pod] = {}
-        """Pods that wait for an object which says what their gang is."""
+        self._finished: dict[ReplicaKey, Pod] = {}
+        """Pods that were over already when the engine began, by the replica that they were."""
+        self._beginning = False
+        """Pods are looked at for the first time."""
         self._all_anew = False
         """What selectors select has to be counted anew on all nodes."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -148,14 +169,20 @@ class KubernetesEngine:
         """Introduce all nodes once all lists are whole: before, what runs on them is not known."""
         if self.standing.begun or not (self.nodes.whole and self.pods.whole and self.view.whole):
             return
+        self.standing.begun = self._beginning = True
+        for pod in tuple(self.pods.objects.values()):
+            self.pod_changed(pod)
         for gang in self._gangs:
             for slot in gang.slots:
                 if slot.key is not None and not slot.pod:
-                    self.placing.miss(gang, slot)
+                    self.placing.miss(gang, slot, self._finished.get(slot.key))
             if gang.job_id is not None and not gang.members and gang.workload is None and not gang.placed:
                 self._server.cancel(gang.job_id, "its pods were deleted")
                 self._gangs.forget(gang)
             self._gangs.mark(gang)
+            self.placing.refill(gang)
+        self._finished.clear()
+        self._beginning = False
         self.standing.begin()
 
     # What the cluster says.
@@ -165,25 +192,34 @@ class KubernetesEngine:
         for pod in tuple(on.pods.values()):
             self._leave(on, pod)
         self.standing.gone(name)
+        self.placing.node_gone(on)
 
     def pod_changed(self, pod: Pod) -> None:
+        if not self.standing.begun:
+            return  # what says more of it may come later
         ours = pod.spec.scheduler_name == SCHEDULER
         self._stand(pod, ours=ours)
         if not ours or pod.over or pod.leaving:
-            self._unplaced.pop(pod.key, None)
+            self._offers.drop(pod)
             self._gangs.take(pod)
+            if ours and pod.status.phase == "Succeeded":
+                self._gangs.note_done(pod, (pod.metadata.namespace, self._gang_name(pod)))
         elif pod.spec.node_name:
             self._note_bound(pod)
         elif not pod.spec.scheduling_gates:
-            self._offer(pod)
+            self._offers.offer(pod)
 
     def pod_gone(self, pod: Pod) -> None:
         node = self._at.pop(pod.key, None)
         if node is not None:
             self._leave(self.standing.at(node), pod)
             self.standing.touch(node)
-        self._gangs.take(pod)
-        self._unplaced.pop(pod.key, None)
+        gang = self._gangs.take(pod)
+        if gang is not None:
+            self.placing.lost(gang, pod)
+        if pod.status.phase == "Succeeded" and pod.spec.scheduler_name == SCHEDULER:
+            self._gangs.forget_done(pod, (pod.metadata.namespace, self._gang_name(pod)))
+        self._offers.drop(pod)
         self._selectors.drop(pod.key)
         self._saying.forget(pod.key)
 
@@ -212,27 +248,36 @@ class KubernetesEngine:
         """Take a pod that is over or gone off its node; a replica has lost its pod with it."""
         self._at.pop(pod.key, None)
         self._selectors.drop(pod.key)
-        gang = self._gangs.of_pod(pod.key)
-        found = on.take(pod) or (key if self._is_current(key) else None)
+        found = on.take(pod)
+        if found is None and key is not None:  # it ended before it was seen to run
+            slot = self._slot_of(key)
+            if slot is not None and self._beginning:
+                self._finished[key] = pod
+            elif slot is not None and slot.pod == pod.metadata.name:
+                found = key
         if found is not None and found not in on.exits:
-            self.placing.ended(gang or self._gangs.of_job(found.job_id), on, found, pod)
+            self.placing.ended(self._gangs.of_job(found.job_id), on, found, pod)
 
-    def _is_current(self, key: ReplicaKey | None) -> bool:
-        gang = self._gangs.of_job(key.job_id) if key is not None else None
-        return gang is not None and key is not None and gang.slot_of(key) is not None
+    def _slot_of(self, key: ReplicaKey) -> Slot | None:
+        gang = self._gangs.of_job(key.job_id)
+        return gang.slot_of(key) if gang is not None else None
 
     def _key_of(self, pod: Pod) -> ReplicaKey | None:
-        """Return which replica a bound pod is; None where it is no pod of the gang that it claims to be of."""
+        """Return which replica a bound pod is; None where it is no pod of the gang that it claims to be of.
+
+        What says of which gang it is may be gone before the pod: then its claim counts, within its namespace.
+        """
         key = replica_of(pod)
         if key is None or pod.metadata.annotations.get(CLUSTER_ANNOTATION) != self._server.identity():
             return None
         gang = self._gangs.of_job(key.job_id)
-        name = gang.label if gang is not None else self._server.gang_name(key.job_id)
+        label = gang.label if gang is not None else self._server.gang_name(key.job_id)
+        namespace, _, name = label.partition("/")
         known = self.standing.at(NodeName(pod.spec.node_name)).pod_of(key)
-        if known is not None and known.key != pod.key:
+        if namespace != pod.metadata.namespace or (known is not None and known.key != pod.key):
             return None
-        own = f"{pod.metadata.namespace}/{self._gang_name(pod)}"
-        return key if name and name in (own, f"{own}/{pod.metadata.name}") else None
+        own, alone = self._gang_name(pod), f"pod/{pod.metadata.name}"
+        return key if name in (own, f"{own}/{pod.metadata.name}") or own in ("", alone) else None
 
     def _gang_name(self, pod: Pod) -> str:
         try:
@@ -271,102 +316,6 @@ class KubernetesEngine:
             if slot.key in (key, None) and slot.pod != pod.metadata.name and not slot.pod:
                 slot.pod = pod.metadata.name
 
-    # Gangs.
-
-    def _offer(self, pod: Pod) -> None:
-        """Add a pod to its gang; one that can never be placed gets a condition instead."""
-        try:
-            gang_id, facts = gang_of(pod, self.view)
-            refused = self._refusal(pod)
-        except NotYet as why:
-            self._unplaced[pod.key] = pod
-            self._saying.refuse([pod], Refused("GangUnknown", str(why)))
-            return
-        except BadAmount as error:
-            refused = Refused("InvalidAmount", str(error))
-        except ValueError as error:
-            refused = Refused("InvalidGang", str(error))
-        self._unplaced.pop(pod.key, None)
-        if refused is not None:
-            self._saying.refuse([pod], refused)
-            self._gangs.take(pod)
-            return
-        gang = self._gangs.put(pod, *self._beyond(pod, gang_id, facts))
-        ask = self.ask_of(gang, pod)
-        self.standing.ask_about(keys_of(ask))
-        for slot, found in fill(gang, [pod], self._ask_of(gang)):
-            self.placing.filled(gang, slot, found)
-        slot_now = gang.slot_with(pod.metadata.name)
-        if gang.job_id is not None and not gang.placed and (slot_now is None or differs(ask, slot_now.ask)):
-            gang.edited = gang.workload is None
-
-    def _beyond(self, pod: Pod, gang_id: GangId, facts: Facts) -> tuple[GangId, Facts]:
-        """Return the gang of a pod; one beyond the size of a gang whose job is known starts alone."""
-        gang = self._gangs.get(gang_id)
-        if gang is None or gang.job_id is None or gang.workload is not None or pod.metadata.name in gang.members:
-            return gang_id, facts
-        if sum(not one.leaving for one in gang.members.values()) < gang.size:
-            return gang_id, facts
-        return (gang_id[0], f"{gang_id[1]}/{pod.metadata.name}"), facts._replace(size=1)
-
-    def _refusal(self, pod: Pod) -> Refused | None:
-        """Return why a pod can never be placed as it is, or None. Raises: BadAmount."""
-        found = list(unsupported(pod))
-        if found:
-            return Refused("Unsupported", "; ".join(f"{one.field}: {one.text}" for one in found))
-        if self._selectors.full_for(pod):
-            return Refused("TooManyRules", "too many different rules between pods are in use", again=True)
-        return None
-
-    def _ask_of(self, gang: Gang) -> AskOf:
-        return partial(self.ask_of, gang)
-
-    def ask_of(self, gang: Gang, pod: Pod) -> ReplicaAsk:
-        """Return what a pod of a gang asks for. Raises: BadAmount."""
-        rules, selected = self._selectors.use(pod), self._selectors.selecting(pod)
-        if gang.facts.near is not None and gang.size > 1:
-            domain = NODE if gang.facts.near == HOSTNAME else gang.facts.near
-            together = f"gang {gang.label}"
-            rules = (*rules, AffinityRule("affinity", together, domain))
-            selected = tuple(sorted((*selected, together)))
-        return ask_of(pod, selected, rules)
-
-    def _more_said(self, namespace: str) -> None:
-        """Look again at pods that waited to hear what their gang is."""
-        for pod in [pod for pod in self._unplaced.values() if pod.metadata.namespace == namespace]:
-            self._offer(pod)
-
-    def _workload_changed(self, workload: Workload) -> None:
-        gang_id = workload.namespace, f"{workload.kind.plural.removesuffix('s')}/{workload.name}"
-        known = self._gangs.get(gang_id)
-        if not self.view.started_here(workload):
-            return
-        if workload.over and (known is None or known.job_id is None):
-            return
-        lead = workload.sets[0].pod if workload.sets else None
-        priority = self.view.priority_of_pod(lead) if lead is not None else None
-        gang = self._gangs.put_workload(
-            gang_id, workload, Facts(max(1, workload.size), self.view.queue_of(workload), priority)
-        )
-        for one in workload.sets:
-            self.standing.ask_about(keys_of(self.ask_of(gang, one.pod)))
-        if workload.over and not gang.placed and gang.job_id is not None:
-            self._server.cancel(gang.job_id, "its workload has ended")
-            self._gangs.forget(gang)
-        elif workload.over:
-            self.placing.workload_over(gang, "" if workload.succeeded else "its workload failed")
-        elif not workload.suspended and gang.job_id is None:
-            self.placing.suspend_first(gang)
-
-    def _workload_gone(self, workload: Workload) -> None:
-        gang = self._gangs.get((workload.namespace, f"{workload.kind.plural.removesuffix('s')}/{workload.name}"))
-        if gang is None:
-            return
-        gang.workload = None
-        if gang.job_id is not None:
-            self._server.cancel(gang.job_id, "its workload was deleted")
-        self._gangs.forget(gang)
-
     # Selectors that came into use: which pods they select has to be counted.
 
     def _reselect_all(self) -> None:
@@ -392,6 +341,9 @@ class KubernetesEngine:
                 gang.edited = True
                 self._gangs.mark(gang)
 
+    def ask_of(self, gang: Gang, pod: Pod) -> ReplicaAsk:
+        return ask_in(gang, pod, self._selectors)
+
     async def _settle(self) -> None:
         while True:
             await asyncio.sleep(FLUSH_S)
@@ -406,6 +358,12 @@ class KubernetesEngine:
             if self.standing.changed:
                 self.standing.changed = False
                 self._gangs.reconsider()
+
+    def accepts(self, name: NodeName, ask: ReplicaAsk) -> bool:
+        spec = self.standing.specs.get(name)
+        if spec is None or not_tolerated(spec.taints, ask.tolerations):
+            return False
+        return accepted(ask.label_terms, dict(spec.labels))
 
     def check(self, name: NodeName) -> NodeCheck:
         node = self.nodes.objects.get(("", name))

@@ -8,5 +8,7 @@ REPLICA_ANNOTATION, DEVICES_ANNOTATION = "penstock.dev/replica", "penstock.dev/d
 """Written with the Binding: which replica the pod is, as `JOB.ATTEMPT.RANK`, and which devices it was counted with."""
 CLUSTER_ANNOTATION = "penstock.dev/cluster"
 """Written with them: the identity of the log in which that was decided. Claims of another log count for nothing."""
+WITHDRAWN_ANNOTATION = "penstock.dev/withdrawn"
+"""Written when a start is withdrawn whose Binding may still be on its way: it fails, as the pod has changed."""
 CHECKPOINT_ANNOTATION = "penstock.dev/checkpoint"
 """Written by a program, or for it: the step of its last checkpoint."""

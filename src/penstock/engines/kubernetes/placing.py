@@ -7,6 +7,7 @@ server repeats orders that a report does not show as done.
 import asyncio
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Protocol
 
 from penstock.core.messages.orders import Acknowledge, CheckNode, Order, StartReplica, StopReplica
@@ -14,7 +15,7 @@ from penstock.core.messages.reports import NodeCheck, ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName
 from penstock.core.model.resources import ReplicaAsk
 from penstock.engines.kubernetes.binding import Binder
-from penstock.engines.kubernetes.gangs.gang import Gang, GangId, Slot
+from penstock.engines.kubernetes.gangs.gang import Gang, GangId, Slot, differs, fill
 from penstock.engines.kubernetes.gangs.registry import Gangs
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.onnode import GONE, OnNode
@@ -31,12 +32,19 @@ REPLACED_S = 60.0
 """A pod that ended without being asked to has been made anew by its controller by then."""
 
 
+CHANGED = "it asks for something else by now"
+
+
 class Judge(Protocol):
     """What the engine knows of pods, beyond what stands on nodes."""
 
     def ask_of(self, gang: Gang, pod: Pod) -> ReplicaAsk: ...
 
     def check(self, node: NodeName) -> NodeCheck: ...
+
+    def accepts(self, node: NodeName, ask: ReplicaAsk) -> bool:
+        """Return whether a node still takes pods that ask for this, whatever it has left."""
+        ...
 
 
 class Placing:
@@ -51,6 +59,9 @@ class Placing:
         self._suspended: dict[JobId, AttemptNumber] = {}
         self._unasked: set[GangId] = set()
         """Workloads that are being suspended because they were not started here."""
+        self._binding: set[ReplicaKey] = set()
+        """Replicas whose pods are being bound; `_withdrawn`: those that are not to start any more."""
+        self._withdrawn: set[ReplicaKey] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def close(self) -> None:
@@ -83,6 +94,8 @@ class Placing:
             self._start_later(on, order)
         elif key.rank >= len(gang.slots) or not gang.complete:
             self._fail(on, key, GONE)  # while a pod of its gang is missing none is bound: it could not go on
+        elif differs(order.ask, gang.slots[key.rank].ask):
+            self._fail(on, key, CHANGED)
         elif gang.workload is not None:
             self._start_workload(gang, on, order)
         else:
@@ -108,7 +121,13 @@ class Placing:
     def _fail(self, on: OnNode, key: ReplicaKey, problem: str) -> None:
         on.starting.pop(key, None)
         on.failed(key, problem)
+        self._tell(on, key)
+
+    def _tell(self, on: OnNode, key: ReplicaKey) -> None:
+        """Let the server hear of an end; on a node that is gone it counts the replica as lost already."""
         self._nodes.touch(on.name)
+        if not self._nodes.exists(on.name):
+            self._acknowledged(on, key)
 
     def _start_pod(self, gang: Gang, on: OnNode, order: StartReplica) -> None:
         slot = gang.slots[order.key.rank]
@@ -117,14 +136,14 @@ class Placing:
             self._fail(on, order.key, GONE)
         elif differs(self._judge.ask_of(gang, pod), slot.ask):
             gang.edited = True
-            self._fail(on, order.key, "it asks for something else by now")
+            self._fail(on, order.key, CHANGED)
             self._gangs.mark(gang)
         else:
             self._hold_place(on, slot, order)
             self._begin(self._bind(gang, on, slot, pod))
 
     def _hold_place(self, on: OnNode, slot: Slot, order: StartReplica) -> None:
-        slot.key, slot.node, slot.devices = order.key, on.name, order.devices
+        slot.key, slot.node, slot.devices, slot.waits = order.key, on.name, order.devices, False
         on.starting[order.key] = order.devices
 
     def _start_workload(self, gang: Gang, on: OnNode, order: StartReplica) -> None:
@@ -133,8 +152,8 @@ class Placing:
         self._hold_place(on, slot, order)
         self._await_pod(gang, slot, PODS_S)
         pod = gang.members.get(slot.pod)
-        if pod is not None and not pod.spec.node_name and not pod.leaving:
-            self._begin(self._bind(gang, on, slot, pod))
+        if pod is not None and not pod.leaving:
+            self.filled(gang, slot, pod)
         if self._started.get(order.key.job_id) != order.key.attempt:
             self._started[order.key.job_id] = order.key.attempt
             self._begin(self._begin_workload(gang))
@@ -147,20 +166,24 @@ class Placing:
             self._give_up_vacant(gang, problem)
 
     def _await_pod(self, gang: Gang, slot: Slot, wait_s: float) -> None:
-        slot.ends_s = asyncio.get_running_loop().time() + wait_s
+        slot.waits, slot.ends_s = not slot.pod, asyncio.get_running_loop().time() + wait_s
         self._gangs.vacant[gang.id] = gang
 
-    def miss(self, gang: Gang, slot: Slot) -> None:
-        """Note that the pod of a replica is gone, after a restart: a workload may make it anew."""
+    def miss(self, gang: Gang, slot: Slot, finished: Pod | None) -> None:
+        """Note that a replica has no pod, after a restart: it has ended, or its workload makes another pod.
+
+        Args:
+            finished: the pod that it was and that is over; None where it is gone.
+        """
         assert slot.key is not None
         on = self._nodes.at(slot.node)
-        if slot.key in on.exits:
-            return  # how it ended is known
-        if gang.workload is None:
-            on.failed(slot.key, GONE)
-        else:
+        if gang.workload is not None and (finished is None or _is_replaced(gang, finished)):
             on.starting[slot.key] = slot.devices
             self._await_pod(gang, slot, PODS_S)
+        elif finished is not None:
+            on.ended(slot.key, finished)
+        else:
+            on.failed(slot.key, GONE)
 
     def suspend_first(self, gang: Gang) -> None:
         """Suspend a workload that runs without having been started here."""
@@ -177,13 +200,36 @@ class Placing:
 
     def filled(self, gang: Gang, slot: Slot, pod: Pod) -> None:
         """Bind a pod that has come into a slot with a place."""
-        if slot.key is not None and not pod.spec.node_name:
+        if slot.key is None or pod.spec.node_name or slot.key not in self._nodes.at(slot.node).starting:
+            return  # what it was before has yet to end
+        if not self._judge.accepts(slot.node, slot.ask):
+            slot.pod, slot.waits = "", True
+            self._leave_node(gang, slot)
+            return
+        ask = self._judge.ask_of(gang, pod)
+        if differs(ask, slot.ask):
+            gang.learned[slot.template], gang.edited, slot.pod = ask, True, ""
+            self._give_up(slot, "its pods ask for something else than their template says: they are planned anew")
+        else:
             self._begin(self._bind(gang, self._nodes.at(slot.node), slot, pod))
+
+    def _leave_node(self, gang: Gang, slot: Slot) -> None:
+        """Give up a place on a node that takes no more pods, such as one that is being drained."""
+        others = any(one is not slot and one.key is not None and one.node != slot.node for one in gang.slots)
+        if others and gang.workload is not None and gang.workload.completions is not None:
+            self._finish(slot, "")  # its pods go on in the places of the others
+        else:
+            self._give_up(slot, "its node takes no more pods")
 
     async def _bind(self, gang: Gang, on: OnNode, slot: Slot, pod: Pod) -> None:
         key = slot.key
         assert key is not None, "a place is held before a pod is bound to it"
-        problem = await self._binder.bind(pod, on.name, key, slot.devices)
+        self._binding.add(key)
+        try:
+            problem = await self._binder.bind(pod, on.name, key, slot.devices, lambda: key not in self._withdrawn)
+        finally:
+            self._binding.discard(key)
+            self._withdrawn.discard(key)
         if problem:
             log.info("a pod could not be bound", extra={"pod": pod.key, "node": on.name, "problem": problem})
             if slot.key == key and slot.pod == pod.metadata.name and on.pod_of(key) is None:
@@ -192,9 +238,21 @@ class Placing:
                     self._await_pod(gang, slot, REPLACED_S)  # its controller makes another one
                 else:
                     self._fail(on, key, problem)
+        else:
+            self.lost(gang, pod)
         self._nodes.touch(on.name)
 
     # Ends.
+
+    def lost(self, gang: Gang, pod: Pod) -> None:
+        """Note that a pod is gone which was bound, and of which nothing was seen since: a watch may miss all of it."""
+        slot = gang.slot_with(pod.metadata.name)
+        if slot is None or slot.key is None or slot.key in self._binding or pod.metadata.name in gang.members:
+            return
+        on = self._nodes.at(slot.node)
+        if on.pod_of(slot.key) is None and on.starting.pop(slot.key, None) is not None:
+            self.ended(gang, on, slot.key, pod)
+            self._nodes.touch(on.name)
 
     def ended(self, gang: Gang | None, on: OnNode, key: ReplicaKey, pod: Pod) -> None:
         """Note that a replica's pod is over or gone: its place waits for the next one, or the replica has ended."""
@@ -204,8 +262,36 @@ class Placing:
             if key not in on.stopping and _is_replaced(gang, pod):
                 on.starting[key] = slot.devices
                 self._await_pod(gang, slot, REPLACED_S)
+                self.refill(gang)
                 return
         on.ended(key, pod)
+        self._tell(on, key)
+        if gang is not None:
+            self.end_needless(gang)
+
+    def refill(self, gang: Gang) -> None:
+        """Bind pods that came before a place was vacant."""
+        waiting = [pod for pod in gang.members.values() if not pod.spec.node_name]
+        for slot, pod in fill(gang, waiting, partial(self._judge.ask_of, gang)):
+            self.filled(gang, slot, pod)
+
+    def end_needless(self, gang: Gang) -> None:
+        """End replicas whose places wait for pods that do not come: the others suffice for what is left to do."""
+        workload = gang.workload
+        if workload is None or workload.completions is None:
+            return
+        left = workload.completions - max(workload.done, gang.done_count)
+        vacant = [slot for slot in gang.slots if slot.key is not None and not slot.pod]
+        for slot in vacant[max(0, left - sum(bool(one.pod) for one in gang.slots)) :]:
+            self._finish(slot, "")
+
+    def _finish(self, slot: Slot, problem: str) -> None:
+        assert slot.key is not None
+        on = self._nodes.at(slot.node)
+        if slot.key in on.starting and slot.key not in self._binding:
+            del on.starting[slot.key]
+            on.finished(slot.key, problem)
+            self._tell(on, slot.key)
 
     def give_up_overdue(self) -> None:
         """End replicas whose places have waited too long for a pod."""
@@ -231,13 +317,8 @@ class Placing:
     def workload_over(self, gang: Gang, problem: str) -> None:
         """End the replicas of a workload that has ended, of which no more pods come."""
         for slot in gang.slots:
-            if slot.key is None or slot.pod:
-                continue
-            on = self._nodes.at(slot.node)
-            if slot.key in on.starting:
-                del on.starting[slot.key]
-                on.finished(slot.key, problem)
-                self._nodes.touch(on.name)
+            if slot.key is not None and not slot.pod:
+                self._finish(slot, problem)
 
     def _acknowledged(self, on: OnNode, key: ReplicaKey) -> None:
         """Forget an end that is in the log, and the gang with it when its job is over."""
@@ -248,15 +329,22 @@ class Placing:
             return
         slot = gang.slot_of(key)
         if slot is not None:
-            slot.key = None
+            slot.key, slot.waits = None, False
         if gang.placed:
             return
         if self._server.gang_name(key.job_id) == gang.label:
+            self.refill(gang)
             self._gangs.mark(gang)
         else:
             self._started.pop(key.job_id, None)
             self._suspended.pop(key.job_id, None)
-            self._gangs.forget(gang)
+            self._gangs.reform(gang)
+
+    def node_gone(self, on: OnNode) -> None:
+        """Forget what was on a node that is gone: the server counts its replicas as lost."""
+        for key in (*on.exits, *on.starting):
+            self._acknowledged(on, key)
+        on.starting.clear()
 
     # Stops.
 
@@ -265,9 +353,12 @@ class Placing:
         self._early.pop(key, None)
         gang = self._gangs.of_job(key.job_id)
         slot = gang.slot_of(key) if gang is not None else None
-        if pod is None:
-            if slot is None or not slot.pod or key not in on.starting:  # else it is being bound: the report shows it
-                self._fail(on, key, GONE)
+        if pod is None and key in self._binding:
+            self._withdrawn.add(key)  # whether it was bound in time is about to be known
+        elif pod is None and slot is not None and slot.pod and key in on.starting:
+            pass  # it is bound: once the watch shows that, the order comes again
+        elif pod is None:
+            self._fail(on, key, GONE)
         elif gang is not None and gang.workload is not None and slot is not None:
             on.stopping.add(key)
             self._suspend(gang, key)
@@ -304,20 +395,19 @@ class Placing:
         task.add_done_callback(self._tasks.discard)
 
 
-def differs(ask: ReplicaAsk, planned: ReplicaAsk) -> bool:
-    """Return whether a pod asks for something else than was planned; who else looks at it is no part of that."""
-    return (ask.host, ask.devices, ask.affinity, ask.label_terms, ask.tolerations) != (
-        planned.host,
-        planned.devices,
-        planned.affinity,
-        planned.label_terms,
-        planned.tolerations,
-    )
-
-
 def _is_replaced(gang: Gang, pod: Pod) -> bool:
-    """Return whether another pod comes for one that is over or gone, without having been asked to leave."""
-    workload = gang.workload
-    if workload is not None:
-        return not workload.over and not workload.suspended and (workload.more or pod.status.phase != "Succeeded")
-    return gang.size > 1 and pod.metadata.controller is not None and pod.status.phase != "Succeeded"
+    """Return whether another pod comes for one that is over or gone, without having been asked to leave.
+
+    What is known of a workload and of its pods comes at different times: what is further counts.
+    """
+    workload, succeeded = gang.workload, pod.status.phase == "Succeeded"
+    if workload is None:
+        return gang.size > 1 and pod.metadata.controller is not None and not succeeded
+    if succeeded:
+        gang.done_before[pod.metadata.name] = pod.metadata.uid
+    if workload.over or workload.suspended:
+        return False
+    if workload.completions is None:
+        return not succeeded
+    left = workload.completions - max(workload.done, gang.done_count)
+    return left > sum(bool(slot.pod) for slot in gang.slots)

@@ -6,6 +6,7 @@ the server's log, and changes no decision.
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -148,7 +149,7 @@ class Saying:
         body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"generateName": f"{meta.name[:200]}.", "namespace": meta.namespace},
+            "metadata": {"name": f"{meta.name[:200]}.{time.time_ns():x}", "namespace": meta.namespace},
             "eventTime": now,
             "type": "Warning",
             "reason": "FailedScheduling" if reason == CAPACITY else reason,

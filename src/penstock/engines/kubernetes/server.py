@@ -67,9 +67,7 @@ class Server(Protocol):
 
     def knows_tenant(self, name: str) -> bool: ...
 
-    def submit(self, job: NewJob, key: str, on_reply: Callable[[JobId | Refused], None]) -> None:
-        """Submit a gang; under a key that was used before the same job is the answer."""
-        ...
+    def submit(self, job: NewJob, on_reply: Callable[[JobId | Refused], None]) -> None: ...
 
     def hold(self, job_id: JobId, on_reply: Callable[[str], None], *, held: bool) -> None:
         """Hold a job, or release it. The answer: '' when that is so, else the code of why not."""

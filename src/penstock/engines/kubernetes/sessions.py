@@ -92,6 +92,10 @@ class Nodes:
             found = self._on[name] = OnNode(name)
         return found
 
+    def exists(self, name: NodeName) -> bool:
+        """Return whether the cluster has the node."""
+        return ("", name) in self._objects
+
     def all(self) -> Iterable[OnNode]:
         return self._on.values()
 

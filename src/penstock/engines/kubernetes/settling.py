@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from penstock.core.model.ids import JobId
+from penstock.core.model.resources import ReplicaAsk
 from penstock.engines.kubernetes.amounts import BadAmount
-from penstock.engines.kubernetes.gangs.gang import AskOf, Gang, Refused, Slot, asks_of, fill, gang_ask, new_job
+from penstock.engines.kubernetes.gangs.gang import Gang, Refused, Slot, fill, gang_ask, new_job, slots_of
 from penstock.engines.kubernetes.gangs.registry import Gangs
 from penstock.engines.kubernetes.names import POOL_LABEL
 from penstock.engines.kubernetes.objects.pods import Pod
@@ -26,18 +27,20 @@ class Settling:
         ask_of: returns what a pod asks for. May raise BadAmount.
         say: writes on pods why they are not placed.
         submitted: hears of each job that a gang has become.
+        suspend_first: stops a workload that runs without having been started here.
     """
 
     def __init__(
         self,
         server: Server,
         gangs: Gangs,
-        ask_of: Callable[[Gang], AskOf],
+        ask_of: Callable[[Gang, Pod], ReplicaAsk],
         say: Callable[[Iterable[Pod], Refused], None],
         submitted: Callable[[JobId], None],
+        suspend_first: Callable[[Gang], None],
     ) -> None:
         self._server, self._gangs, self._ask_of = server, gangs, ask_of
-        self._say, self._submitted = say, submitted
+        self._say, self._submitted, self._suspend_first = say, submitted, suspend_first
 
     def turn(self, now_s: float) -> None:
         """Ask the server about gangs that have changed."""
@@ -47,16 +50,19 @@ class Settling:
             gang.asked = True
             if gang.job_id is None:
                 self._submit(gang)
+            elif gang.workload is not None and gang.workload.over:
+                self._server.cancel(gang.job_id, "its workload has ended")
+                self._gangs.forget(gang)
             elif gang.held and gang.complete:
                 self._rank(gang)
-            elif gang.edited and gang.complete:
+            elif gang.complete and (gang.edited or gang.lacks_ranks):
                 self._edit(gang)
             else:
                 self._server.hold(gang.job_id, partial(self._held, gang), held=True)
 
     def _submit(self, gang: Gang) -> None:
         try:
-            job = new_job(gang, self._ask_of(gang), tenant_known=self._server.knows_tenant(gang.namespace))
+            job = new_job(gang, partial(self._ask_of, gang), tenant_known=self._server.knows_tenant(gang.namespace))
         except BadAmount as error:
             gang.asked, gang.refused = False, True
             self._say(gang.members.values(), Refused("InvalidAmount", str(error)))
@@ -71,7 +77,9 @@ class Settling:
                 self._gangs.submitted(gang, found)
                 self._submitted(found)
 
-        self._server.submit(job, gang.identity(), reply)
+        if gang.workload is not None and not gang.workload.suspended:
+            self._suspend_first(gang)
+        self._server.submit(job, reply)
 
     def _held(self, gang: Gang, problem: str) -> None:
         gang.asked = False
@@ -81,7 +89,7 @@ class Settling:
                 self._server.cancel(gang.job_id, "its pods were deleted")
                 self._gangs.forget(gang)
         elif problem == "over":
-            self._gangs.forget(gang)
+            self._gangs.reform(gang)
         else:
             gang.again_s = _now_s() + SETTLE_S  # it runs still
 
@@ -91,7 +99,7 @@ class Settling:
             pod = gang.members.get(slot.pod)
             if pod is None or pod.leaving:
                 slot.pod = ""
-        ask_of = self._ask_of(gang)
+        ask_of = partial(self._ask_of, gang)
         try:
             list(fill(gang, gang.first(), ask_of))
             asked = [ask_of(gang.members[slot.pod]) for slot in gang.slots if slot.pod]
@@ -107,19 +115,18 @@ class Settling:
     def _edit(self, gang: Gang) -> None:
         assert gang.job_id is not None
         try:
-            found = asks_of(gang, self._ask_of(gang))
+            slots = slots_of(gang, partial(self._ask_of, gang))
         except BadAmount as error:
             gang.asked, gang.edited = False, False
             self._say(gang.members.values(), Refused("InvalidAmount", str(error)))
             return
-        slots = [Slot(ask, pod) for ask, pod in found]
         lead = gang.workload.labels if gang.workload is not None else gang.first()[0].metadata.labels
         ask = gang_ask([slot.ask for slot in slots], lead.get(POOL_LABEL, ""))
         self._server.edit(gang.job_id, ask, partial(self._edited, gang, slots))
 
     def _edited(self, gang: Gang, slots: list[Slot], problem: str) -> None:
         gang.asked = False
-        if problem in ("", "same"):
+        if problem in ("", "same") and not gang.placed:
             gang.edited, gang.slots = False, slots
             if gang.held:
                 gang.asked = True

@@ -5,6 +5,7 @@ Kinds that a cluster need not have are looked for at the start and every few min
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from penstock.engines.kubernetes.api.client import Client, Kind
 from penstock.engines.kubernetes.api.errors import KubernetesError, Missing
 from penstock.engines.kubernetes.api.reflector import HasMetadata, Reflector
 from penstock.engines.kubernetes.gangs import workloads as wl
-from penstock.engines.kubernetes.gangs.dialects import COSCHEDULING_GROUPS, NATIVE_GROUPS, VOLCANO_GROUPS
+from penstock.engines.kubernetes.gangs.dialects import COSCHEDULING_GROUPS, NATIVE_GROUPS, VOLCANO_GROUPS, NotYet
 from penstock.engines.kubernetes.gangs.workloads import Workload, queue_of
 from penstock.engines.kubernetes.objects.answers import ResourceList
 from penstock.engines.kubernetes.objects.common import Metadata
@@ -68,10 +69,11 @@ class ClusterView:
 
     Args:
         kueue: whether Kueue's queue label counts as one of ours: where no Kueue runs.
+        draw: spreads requests in time.
     """
 
-    def __init__(self, client: Client, heard: Heard, *, kueue: bool = False) -> None:
-        self._client, self._heard, self._kueue = client, heard, kueue
+    def __init__(self, client: Client, heard: Heard, *, kueue: bool = False, draw: random.Random | None = None) -> None:
+        self._client, self._heard, self._kueue, self._draw = client, heard, kueue, draw
         self._workloads: dict[tuple[str, str, str], Workload] = {}
         """By plural, namespace and name."""
         self._owners: dict[tuple[str, str, str], Metadata] = {}
@@ -104,7 +106,8 @@ class ClusterView:
     def _always(
         self, name: str, kind: Kind, into: type[Any], changed: Callable[[Any], None], removed: Callable[[Any], None]
     ) -> None:
-        self._reflectors[name] = Reflector(self._client, kind, into, _Sink(changed, removed, self._heard.listed))
+        sink = _Sink(changed, removed, self._heard.listed)
+        self._reflectors[name] = Reflector(self._client, kind, into, sink, draw=self._draw)
 
     @property
     def whole(self) -> bool:
@@ -224,7 +227,7 @@ class ClusterView:
         return queue_of(workload.labels, kueue=self._kueue)
 
     def workload_of(self, pod: Pod) -> Workload | None:
-        """Return the workload that made a pod: the highest of its owners that makes its pods together."""
+        """Return the workload that made a pod: the highest owner that makes its pods together. Raises: NotYet."""
         namespace, labels = pod.metadata.namespace, pod.metadata.labels
         for label, kind in ((wl.JOBSET_LABEL, wl.JOB_SETS), (wl.RAY_LABEL, wl.RAY_CLUSTERS)):
             if (name := labels.get(label)) and (found := self._workloads.get((kind.plural, namespace, name))):
@@ -233,7 +236,11 @@ class ClusterView:
         if owner is None or owner.kind != "Job" or owner.group != "batch":
             return None
         job = self._workloads.get((wl.JOBS.plural, namespace, owner.name))
-        return job if job is not None and job.uid == owner.uid else None
+        if job is not None and job.uid == owner.uid:
+            return job
+        if self._reflectors["jobs"].denied:
+            return None
+        raise NotYet(f"Job {owner.name} is not known yet")  # its watch may be behind that of pods
 
 
 def _ignored(one: Any) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 from aiohttp import web
 
-from penstock.testing.kubernetes.refusals import Refused
-from penstock.testing.kubernetes.requests import Answer, Api, Request
-from penstock.testing.kubernetes.requests import Fault as Fault
-from penstock.testing.kubernetes.requests import Seen as Seen
+from penstock.sim.apiserver.refusals import Refused
+from penstock.sim.apiserver.requests import Answer, Api, Request
+from penstock.sim.apiserver.requests import Fault as Fault
+from penstock.sim.apiserver.requests import Seen as Seen
 
 
 class ApiServer(Api):

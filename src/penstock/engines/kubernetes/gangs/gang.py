@@ -4,7 +4,6 @@ A slot is a rank of the job. Pods come and go in it: one that its controller mak
 before, on the same node, as long as the job's attempt holds that place.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from penstock.core.model.gang import GangAsk, GroupAsk
 from penstock.core.model.ids import JobId, NodeName, PoolName, QueueName, TenantName
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import ReplicaAsk
-from penstock.engines.kubernetes.gangs.workloads import Workload
+from penstock.engines.kubernetes.gangs.workloads import Workload, set_of
 from penstock.engines.kubernetes.names import POOL_LABEL, PREEMPTIBLE_LABEL, QUEUE_LABEL
 from penstock.engines.kubernetes.objects.pods import Pod
 
@@ -65,8 +64,16 @@ class Slot(msgspec.Struct, eq=False):
     """The replica that it is while an attempt of the job holds a place for it."""
     node: NodeName = NodeName("")
     devices: tuple[int, ...] = ()
+    waits: bool = False
+    """It has a place, and waits for a pod until `ends_s` (of the loop's clock)."""
     ends_s: float = 0.0
-    """While it has a place and no pod: until when it waits for one (of the loop's clock)."""
+    template: str = ""
+    """Of which of its workload's templates its pods are."""
+
+    @property
+    def vacant(self) -> bool:
+        """Whether a pod may come into it: it has none, and what it was before has ended."""
+        return not self.pod and (self.key is None or self.waits)
 
 
 class Gang(msgspec.Struct, eq=False):
@@ -90,6 +97,11 @@ class Gang(msgspec.Struct, eq=False):
     """The server takes no such job, until its pods change."""
     again_s: float = 0.0
     """The server is not asked before (of the loop's clock)."""
+    learned: dict[str, ReplicaAsk] = {}
+    """What pods of a workload really ask for, by template, where that is not what the template says."""
+    done: dict[str, str] = {}
+    """Names and uids of pods that are there and have succeeded; `done_before`: of those that are gone by now."""
+    done_before: dict[str, str] = {}
     edited: bool = False
     """Its pods ask for something else than its job: the server has to be told."""
 
@@ -103,7 +115,19 @@ class Gang(msgspec.Struct, eq=False):
 
     @property
     def size(self) -> int:
-        return self.workload.size if self.workload is not None else self.facts.size
+        """How many pods have to be there before it starts: those that have succeeded need no place any more."""
+        if self.workload is not None:
+            return self.workload.size
+        return max(1, self.facts.size - self.done_count)
+
+    @property
+    def done_count(self) -> int:
+        return len({*self.done.values(), *self.done_before.values()})
+
+    @property
+    def lacks_ranks(self) -> bool:
+        """Whether a rank of its job has no pod although all its pods are there: some have succeeded."""
+        return self.workload is None and any(not slot.pod for slot in self.slots)
 
     @property
     def complete(self) -> bool:
@@ -123,11 +147,6 @@ class Gang(msgspec.Struct, eq=False):
     def slot_with(self, pod: str) -> Slot | None:
         return next((slot for slot in self.slots if slot.pod == pod), None)
 
-    def identity(self) -> str:
-        """Names these pods: a submit that is repeated makes no second job."""
-        uids = [self.workload.uid] if self.workload is not None else sorted(p.metadata.uid for p in self.first())
-        return f"kubernetes-{hashlib.blake2s(','.join(uids).encode(), digest_size=16).hexdigest()}"
-
     def first(self) -> list[Pod]:
         """Return the members that start together, in the order of ranks."""
         return sorted((pod for pod in self.members.values() if not pod.leaving), key=order_of)[: self.size]
@@ -142,19 +161,23 @@ def order_of(pod: Pod) -> tuple[int, int, str]:
     return (1, int(number), stem) if number.isdecimal() else (2, 0, pod.metadata.name)
 
 
-def asks_of(gang: Gang, ask_of: AskOf) -> list[tuple[ReplicaAsk, str]]:
-    """Return what each rank asks for, and the pod that is there for it now; equal asks follow one another.
+def slots_of(gang: Gang, ask_of: AskOf) -> list[Slot]:
+    """Return a slot for each rank, with the pod that is there for it now; equal asks follow one another.
 
     Raises: BadAmount.
     """
     if gang.workload is not None:
-        asks = [(ask_of(one.pod), "") for one in gang.workload.sets for _ in range(one.count)]
+        found = [
+            Slot(gang.learned.get(one.name) or ask_of(one.pod), template=one.name)
+            for one in gang.workload.sets
+            for _ in range(one.count)
+        ]
     else:
-        asks = [(ask_of(pod), pod.metadata.name) for pod in gang.first()]
-    groups: dict[ReplicaAsk, list[str]] = {}
-    for ask, name in asks:
-        groups.setdefault(ask, []).append(name)
-    return [(ask, name) for ask, names in groups.items() for name in names]
+        found = [Slot(ask_of(pod), pod.metadata.name) for pod in gang.first()]
+    groups: dict[ReplicaAsk, list[Slot]] = {}
+    for slot in found:
+        groups.setdefault(slot.ask, []).append(slot)
+    return [slot for slots in groups.values() for slot in slots]
 
 
 def gang_ask(asks: Sequence[ReplicaAsk], pool: str = "") -> GangAsk:
@@ -176,13 +199,12 @@ def gang_ask(asks: Sequence[ReplicaAsk], pool: str = "") -> GangAsk:
 
 def new_job(gang: Gang, ask_of: AskOf, *, tenant_known: bool) -> NewJob:
     """Return the job that a whole gang is, and give it its slots. Raises: BadAmount."""
-    found = asks_of(gang, ask_of)
-    gang.slots = [Slot(ask, pod) for ask, pod in found]
-    lead = gang.workload.sets[0].pod if gang.workload is not None else gang.members[found[0][1]]
+    gang.slots = slots_of(gang, ask_of)
+    lead = gang.workload.sets[0].pod if gang.workload is not None else gang.members[gang.slots[0].pod]
     said = _said(gang, lead)
     spec = JobSpec(
         command=COMMAND,
-        ask=gang_ask([ask for ask, _ in found], said.get(POOL_LABEL, "")),
+        ask=gang_ask([slot.ask for slot in gang.slots], said.get(POOL_LABEL, "")),
         name=gang.name.partition("/")[2],
         priority=lead.spec.priority if gang.facts.priority is None else gang.facts.priority,
         preemptible=said.get(PREEMPTIBLE_LABEL, "true") != "false",
@@ -208,20 +230,33 @@ def _said(gang: Gang, lead: Pod) -> Mapping[str, str]:
 
 
 def fill(gang: Gang, pods: Iterable[Pod], ask_of: AskOf) -> Iterator[tuple[Slot, Pod]]:
-    """Put pods without a slot into slots without a pod: the same name or index first, then the same ask.
+    """Put pods without a slot into slots without a pod: the same index first, then any with the same ask.
 
+    Pods of a workload go to a slot of their template, whatever they ask for: see `differs`. Raises: BadAmount.
     Yields: what came together, where the slot has a place already: to be bound there.
     """
     waiting = [pod for pod in pods if not pod.leaving and gang.slot_with(pod.metadata.name) is None]
     for pod in sorted(waiting, key=order_of):
-        vacant = [slot for slot in gang.slots if not slot.pod]
-        if not vacant:
-            return
-        ask = ask_of(pod)
-        rank = order_of(pod)[1] if INDEX_LABEL in pod.metadata.labels else -1
-        slot = next((one for one in vacant if one.ask == ask and gang.slots.index(one) == rank), None)
-        slot = slot or next((one for one in vacant if one.ask == ask), None)
+        vacant = [(rank, slot) for rank, slot in enumerate(gang.slots) if slot.vacant]
+        if gang.workload is not None:
+            vacant = [(rank, slot) for rank, slot in vacant if slot.template == set_of(pod)]
+        else:
+            ask = ask_of(pod)
+            vacant = [(rank, slot) for rank, slot in vacant if slot.ask == ask]
+        index = order_of(pod)[1] if INDEX_LABEL in pod.metadata.labels else -1
+        slot = next((slot for rank, slot in vacant if rank == index), vacant[0][1] if vacant else None)
         if slot is not None:
-            slot.pod = pod.metadata.name
+            slot.pod, slot.waits = pod.metadata.name, False
             if slot.key is not None:
                 yield slot, pod
+
+
+def differs(ask: ReplicaAsk, planned: ReplicaAsk) -> bool:
+    """Return whether a pod asks for something else than was planned; who else looks at it is no part of that."""
+    return (ask.host, ask.devices, ask.affinity, ask.label_terms, ask.tolerations) != (
+        planned.host,
+        planned.devices,
+        planned.affinity,
+        planned.label_terms,
+        planned.tolerations,
+    )

@@ -16,6 +16,8 @@ class Gangs:
         self._of_pod: dict[str, Gang] = {}
         self._of_job: dict[JobId, Gang] = {}
         self._changed: dict[GangId, Gang] = {}
+        self._done: dict[GangId, dict[str, str]] = {}
+        """Pods that have succeeded: they may be there before the others of their gang are seen."""
         self.vacant: dict[GangId, Gang] = {}
         """Gangs with places that wait for pods."""
 
@@ -29,7 +31,8 @@ class Gangs:
             self.take(pod)
         gang = self._gangs.get(gang_id)
         if gang is None:
-            gang = self._gangs[gang_id] = Gang(*gang_id, facts)
+            gang = self._new(Gang(*gang_id, facts))
+        gang.done_before.pop(pod.metadata.name, None)
         known = gang.members.get(pod.metadata.name)
         gang.members[pod.metadata.name] = pod
         self._of_pod[pod.key] = gang
@@ -43,7 +46,7 @@ class Gangs:
         """Add an object that makes its pods once it is started, or its newer version."""
         gang = self._gangs.get(gang_id)
         if gang is None:
-            gang = self._gangs[gang_id] = Gang(*gang_id, facts)
+            gang = self._new(Gang(*gang_id, facts))
         if gang.workload is None or gang.workload.sets != workload.sets or gang.facts != facts:
             gang.refused, gang.edited = False, gang.job_id is not None and not gang.placed
         gang.workload, gang.facts = workload, facts
@@ -65,8 +68,29 @@ class Gangs:
 
     def adopt(self, gang: Gang, job_id: JobId) -> None:
         """Add a gang whose job is known from the log."""
-        self._gangs[gang.id] = gang
+        self._new(gang)
         self.submitted(gang, job_id)
+
+    def _new(self, gang: Gang) -> Gang:
+        self._gangs[gang.id] = gang
+        gang.done = self._done.setdefault(gang.id, {})
+        return gang
+
+    def note_done(self, pod: Pod, gang_id: GangId) -> None:
+        """Note that a pod has succeeded."""
+        self._done.setdefault(gang_id, {})[pod.metadata.name] = pod.metadata.uid
+        gang = self._gangs.get(gang_id)
+        if gang is not None:
+            self.mark(gang)
+
+    def forget_done(self, pod: Pod, gang_id: GangId) -> None:
+        """Note that a pod is gone which had succeeded: for its gang it has, as long as others of it are there."""
+        done, gang = self._done.get(gang_id), self._gangs.get(gang_id)
+        uid = done.pop(pod.metadata.name, None) if done is not None else None
+        if gang is not None and uid is not None:
+            gang.done_before[pod.metadata.name] = uid
+        elif not done:
+            self._done.pop(gang_id, None)
 
     def submitted(self, gang: Gang, job_id: JobId) -> None:
         gang.job_id = job_id
@@ -77,13 +101,14 @@ class Gangs:
         self._changed[gang.id] = gang
 
     def reform(self, gang: Gang) -> None:
-        """Forget the job of a gang: its pods form a new one."""
-        members, workload, facts = tuple(gang.members.values()), gang.workload, gang.facts
+        """Forget the job of a gang: what waits of it forms a new one."""
+        waiting = [pod for pod in gang.members.values() if not pod.spec.node_name and not pod.leaving]
+        workload, facts = gang.workload, gang.facts
         self.forget(gang)
-        if workload is not None:
+        if workload is not None and not workload.over:
             self.put_workload(gang.id, workload, facts)
-        for pod in members:
-            self.put(pod, gang.id, facts)
+        for pod in waiting:
+            self.put(pod, gang.id, facts).done_before.update(gang.done_before)
 
     def forget(self, gang: Gang) -> None:
         """Forget a gang and its job."""
@@ -95,6 +120,8 @@ class Gangs:
         self._changed.pop(gang.id, None)
         if self._gangs.get(gang.id) is gang:
             del self._gangs[gang.id]
+            if not gang.done:
+                self._done.pop(gang.id, None)
 
     def get(self, gang_id: GangId) -> Gang | None:
         return self._gangs.get(gang_id)
@@ -137,4 +164,4 @@ def _calls(gang: Gang) -> bool:
         return gang.complete and not gang.refused
     if gang.placed:
         return False  # its attempt ends first
-    return gang.complete == gang.held or (gang.edited and gang.complete)
+    return gang.complete == gang.held or (gang.complete and (gang.edited or gang.lacks_ranks))

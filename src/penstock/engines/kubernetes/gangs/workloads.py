@@ -22,7 +22,8 @@ TRAIN_JOBS = Kind("trainer.kubeflow.org", "v1alpha1", "trainjobs")
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Understood where no Kueue runs."""
 JOBSET_LABEL, RAY_LABEL = "jobset.sigs.k8s.io/jobset-name", "ray.io/cluster"
-POD_COUNT_MAX = 10_000
+JOBSET_PART_LABEL, RAY_GROUP_LABEL = "jobset.sigs.k8s.io/replicatedjob-name", "ray.io/group"
+RAY_TYPE_LABEL, RAY_HEAD = "ray.io/node-type", "headgroup"
 
 
 class PodSet(msgspec.Struct, frozen=True):
@@ -31,6 +32,8 @@ class PodSet(msgspec.Struct, frozen=True):
     count: int
     pod: Pod
     """A pod as the template makes it, named by its workload and template."""
+    name: str = ""
+    """Of the template, where the workload has several."""
 
 
 class Workload(NamedTuple):
@@ -45,8 +48,10 @@ class Workload(NamedTuple):
     suspended: bool
     over: bool
     """It has ended: no pod of it will come any more."""
-    more: bool = True
-    """Whether a pod that ends is followed by another one."""
+    completions: int | None = None
+    """How many of its pods have to succeed; None: a pod that succeeds is not followed by another one."""
+    done: int = 0
+    """How many have."""
     succeeded: bool = False
 
     @property
@@ -62,11 +67,19 @@ def queue_of(labels: Mapping[str, str], *, kueue: bool = False) -> str:
     return labels.get(QUEUE_LABEL) or (labels.get(KUEUE_QUEUE_LABEL, "") if kueue else "")
 
 
-def _set(count: int, template: PodTemplate, owner: Metadata, number: int = 0) -> PodSet:
+def _set(count: int, template: PodTemplate, owner: Metadata, number: int = 0, name: str = "") -> PodSet:
     meta = msgspec.structs.replace(
         template.metadata, namespace=owner.namespace, name=f"{owner.name}#{number}", uid=f"{owner.uid}#{number}"
     )
-    return PodSet(max(0, count), Pod(meta, template.spec))
+    return PodSet(max(0, count), Pod(meta, template.spec), name)
+
+
+def set_of(pod: Pod) -> str:
+    """Return the name of the template that a pod of a workload was made from; '' where there is only one."""
+    labels = pod.metadata.labels
+    if labels.get(RAY_TYPE_LABEL) == "head":
+        return RAY_HEAD
+    return labels.get(JOBSET_PART_LABEL, "") or labels.get(RAY_GROUP_LABEL, "")
 
 
 class _End(NamedTuple):
@@ -74,10 +87,27 @@ class _End(NamedTuple):
     succeeded: bool = False
 
 
-def _made(kind: Kind, meta: Metadata, sets: list[PodSet], end: _End, *, suspended: bool, more: bool = True) -> Workload:
+def _made(
+    kind: Kind,
+    meta: Metadata,
+    sets: list[PodSet],
+    end: _End,
+    *,
+    suspended: bool,
+    completions: int | None = None,
+) -> Workload:
     kept = tuple(one for one in sets if one.count > 0)
     return Workload(
-        kind, meta.namespace, meta.name, meta.uid, meta.labels, kept, suspended, end.over, more, end.succeeded
+        kind,
+        meta.namespace,
+        meta.name,
+        meta.uid,
+        meta.labels,
+        kept,
+        suspended,
+        end.over,
+        completions,
+        succeeded=end.succeeded,
     )
 
 
@@ -90,20 +120,17 @@ def of_job(job: Job) -> Workload:
     left = job.size
     if job.spec.completions is not None:
         left = min(job.spec.parallelism, job.spec.completions - job.status.succeeded)
-    more = job.spec.completions is None or job.status.succeeded + job.status.active < job.spec.completions
-    return _made(
-        JOBS,
-        job.metadata,
-        [_set(left, job.spec.template, job.metadata)],
-        _End(job.over, _has(job.status.conditions, "Complete")),
-        suspended=job.spec.suspend,
-        more=more,
-    )
+    end = _End(job.over, _has(job.status.conditions, "Complete"))
+    sets = [_set(left, job.spec.template, job.metadata)]
+    made = _made(JOBS, job.metadata, sets, end, suspended=job.spec.suspend, completions=job.spec.completions)
+    return made._replace(done=job.status.succeeded)
 
 
 def of_job_set(one: JobSet) -> Workload:
     sets = [
-        _set(part.replicas * part.template.spec.parallelism, part.template.spec.template, one.metadata, number)
+        _set(
+            part.replicas * part.template.spec.parallelism, part.template.spec.template, one.metadata, number, part.name
+        )
         for number, part in enumerate(one.spec.replicated_jobs)
     ]
     end = _End(one.over, one.status.terminal_state == "Completed" or _has(one.status.conditions, "Completed"))
@@ -113,7 +140,8 @@ def of_job_set(one: JobSet) -> Workload:
 def _of_ray(spec: RayClusterSpec, owner: Metadata) -> list[PodSet]:
     groups = [spec.head_group_spec, *spec.worker_group_specs]
     counts = [1, *(group.replicas * group.num_of_hosts for group in spec.worker_group_specs)]
-    return [_set(counts[i], group.template, owner, i) for i, group in enumerate(groups)]
+    names = [RAY_HEAD, *(group.group_name for group in spec.worker_group_specs)]
+    return [_set(counts[i], group.template, owner, i, names[i]) for i, group in enumerate(groups)]
 
 
 def of_ray_cluster(one: RayCluster) -> Workload:

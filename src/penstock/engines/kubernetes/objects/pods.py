@@ -41,6 +41,8 @@ class Toleration(Wire, frozen=True):
     value: str = ""
     effect: str = ""
     """Empty: every effect."""
+    toleration_seconds: int | None = None
+    """How long a pod that is there may stay; None: for ever."""
 
 
 class NodeSelectorTerm(Wire, frozen=True):

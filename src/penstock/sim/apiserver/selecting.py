@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from penstock.testing.kubernetes.refusals import bad_request
+from penstock.sim.apiserver.refusals import bad_request
 
 Object = dict[str, Any]
 Matches = Callable[[Object], bool]
@@ -26,6 +26,21 @@ def matcher(labels: str, fields: str) -> Matches:
     """Return whether an object is selected. Raises: Refused (400) for selectors that cannot be read."""
     rules = [*_label_rules(labels), *_field_rules(fields)]
     return lambda one: all(rule(one) for rule in rules)
+
+
+def selected(selector: Object | None, one: Object) -> bool:
+    """Return whether a label selector of an object, such as that of a budget, selects another one; None: nothing."""
+    if selector is None:
+        return False
+    labels = _labels(one)
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    for rule in selector.get("matchExpressions") or ():
+        has, values = labels.get(rule["key"]), rule.get("values") or ()
+        holds = {"In": has in values, "NotIn": has not in values, "Exists": has is not None}
+        if not holds.get(rule["operator"], has is None):
+            return False
+    return True
 
 
 def field_of(one: Object, path: str) -> str:

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from penstock.testing.kubernetes.kinds import bind, evict, usual_kinds
-from penstock.testing.kubernetes.refusals import Refused, bad_request, expired
-from penstock.testing.kubernetes.selecting import Matches, Object, matcher
-from penstock.testing.kubernetes.store import Change, Key, Kind, Store, merged, seen_by, strategically_merged
+from penstock.sim.apiserver.kinds import bind, evict, usual_kinds
+from penstock.sim.apiserver.refusals import Refused, bad_request, expired
+from penstock.sim.apiserver.selecting import Matches, Object, matcher
+from penstock.sim.apiserver.store import Change, Key, Kind, Store, merged, seen_by, strategically_merged
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _PATH = re.compile(
@@ -253,8 +253,9 @@ class Api:
                 if loop.time() >= due:
                     due = loop.time() + self.bookmark_s
                     yield version
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(news.wait(), max(0.0, min(due, ends) - loop.time()))
+                with contextlib.suppress(TimeoutError):  # not `wait_for`: up to Python 3.11 it may drop a cancellation
+                    async with asyncio.timeout_at(min(due, ends)):
+                        await news.wait()
         finally:
             self.store.listeners.remove(hear)
 

@@ -5,12 +5,13 @@ checks, subresources) is in `kinds.py`.
 """
 
 import contextlib
-import copy
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from penstock.testing.kubernetes.refusals import (
+import msgspec
+
+from penstock.sim.apiserver.refusals import (
     Refused,
     already_exists,
     bad_request,
@@ -19,13 +20,19 @@ from penstock.testing.kubernetes.refusals import (
     invalid,
     not_found,
 )
-from penstock.testing.kubernetes.selecting import Matches, Object
+from penstock.sim.apiserver.selecting import Matches, Object
 
 LOG_MAX = 100_000
 """Events kept for watches, at most."""
 FIRST_VERSION = 1_000
 Key = tuple[str, str]
 """Namespace (empty where the kind has none) and name."""
+
+
+def copied(one: Object) -> Object:
+    """Return a copy of an object; it has only what JSON has."""
+    found: Object = msgspec.json.decode(msgspec.json.encode(one))
+    return found
 
 
 class Behaviour(Protocol):
@@ -130,7 +137,7 @@ class Store:
     # Writes.
 
     def create(self, kind: Kind, namespace: str, body: Object) -> Object:
-        one = copy.deepcopy(body)
+        one = copied(body)
         meta = one.setdefault("metadata", {})
         if kind.namespaced and meta.setdefault("namespace", namespace) != namespace:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
@@ -161,15 +168,15 @@ class Store:
             preconditions: `uid` and `resourceVersion` that the object must have.
         """
         old = self.get(kind, key)
-        _required(kind, old, preconditions)
-        new = change(copy.deepcopy(old))
+        required(kind, old, preconditions)
+        new = change(copied(old))
         asked = new["metadata"].get("resourceVersion") or old["metadata"]["resourceVersion"]
         if asked != old["metadata"]["resourceVersion"]:
             raise conflict(kind.plural, key[1], "the object has been modified; please apply your changes to the latest")
         if part == "status":
-            new = {**copy.deepcopy(old), "status": new.get("status", {})}
+            new = {**copied(old), "status": new.get("status", {})}
         elif kind.has_status and not part:
-            new["status"] = copy.deepcopy(old.get("status", {}))
+            new["status"] = copied(old.get("status", {}))
         _keep_identity(new, old)
         if part != "*":
             kind.behaviour.update(new, old, self)
@@ -188,8 +195,8 @@ class Store:
     def delete(self, kind: Kind, key: Key, grace_s: int | None = None, **preconditions: str) -> Object:
         """Delete an object, or mark it where a finalizer or a kubelet has to let go of it first."""
         old = self.get(kind, key)
-        _required(kind, old, preconditions)
-        new = copy.deepcopy(old)
+        required(kind, old, preconditions)
+        new = copied(old)
         meta = new["metadata"]
         if not meta.get("deletionTimestamp"):
             meta["deletionTimestamp"] = self.now()
@@ -238,7 +245,8 @@ class Store:
             listener(change)
 
 
-def _required(kind: Kind, old: Object, preconditions: Mapping[str, str]) -> None:
+def required(kind: Kind, old: Object, preconditions: Mapping[str, str]) -> None:
+    """Check `uid` and `resourceVersion`, as far as they are named. Raises: Refused (409)."""
     for field, wanted in preconditions.items():
         has = old["metadata"][field]
         if wanted and wanted != has:

@@ -4,11 +4,10 @@ Sources: pkg/registry/core/pod/storage (binding, eviction) and pkg/apis/core/v1/
 """
 
 from collections.abc import Mapping
-from typing import Any
 
-from penstock.testing.kubernetes.refusals import conflict, invalid, too_many
-from penstock.testing.kubernetes.selecting import Object
-from penstock.testing.kubernetes.store import Kind, Store
+from penstock.sim.apiserver.refusals import Refused, conflict, invalid, too_many
+from penstock.sim.apiserver.selecting import Object, selected
+from penstock.sim.apiserver.store import Kind, Store, required
 
 NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 EVICTION_WAIT_S = 10
@@ -147,17 +146,25 @@ def evict(store: Store, pods: Kind, namespace: str, name: str, eviction: Object)
     """Delete a pod if its PodDisruptionBudget allows one disruption more. Raises: Refused (429 where it does not)."""
     options = eviction.get("deleteOptions") or {}
     pod = store.get(pods, (namespace, name))
+    wanted: Mapping[str, str] = options.get("preconditions") or {}
+    required(pods, pod, wanted)
     over = pod["status"].get("phase") in ("Succeeded", "Failed")
     pending = pod["status"].get("phase") == "Pending" and not pod["spec"].get("nodeName")
     if not (over or pending or pod["metadata"].get("deletionTimestamp")):
-        for budget in store.all_of("poddisruptionbudgets").values():
-            if budget["metadata"]["namespace"] == namespace and _selects(budget, pod):
-                _spend(store, budget, name)
+        budgets = [
+            budget
+            for budget in store.all_of("poddisruptionbudgets").values()
+            if budget["metadata"]["namespace"] == namespace and selected(budget["spec"].get("selector"), pod)
+        ]
+        if len(budgets) > 1:
+            text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+            raise Refused(500, "InternalError", text)
+        for budget in budgets:
+            _spend(store, budget, name)
     conditions = {c.get("type") for c in pod["status"].get("conditions", ())}
     if "DisruptionTarget" not in conditions and not over:
         store.update(pods, (namespace, name), lambda one: _disrupted(one, store.now()), part="*")
-    wanted: Mapping[str, str] = options.get("preconditions") or {}
-    store.delete(pods, (namespace, name), options.get("gracePeriodSeconds"), **wanted)
+    store.delete(pods, (namespace, name), options.get("gracePeriodSeconds"), uid=wanted.get("uid", ""))
 
 
 def _disrupted(pod: Object, now: str) -> Object:
@@ -179,12 +186,6 @@ def _spend(store: Store, budget: Object, pod: str) -> None:
         return one
 
     store.update(store.kind("policy", "poddisruptionbudgets"), (meta["namespace"], meta["name"]), spent, part="*")
-
-
-def _selects(budget: Object, pod: Object) -> bool:
-    selector: dict[str, Any] = budget.get("spec", {}).get("selector") or {}
-    labels = pod["metadata"].get("labels") or {}
-    return all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
 
 
 def usual_kinds() -> dict[tuple[str, str], Kind]:

@@ -1,0 +1,132 @@
+"""What asks for room: pods that wait join their gangs, suspended workloads become gangs of their own."""
+
+from penstock.core.model.affinity import NODE, AffinityRule
+from penstock.core.model.resources import ReplicaAsk
+from penstock.engines.kubernetes.amounts import BadAmount
+from penstock.engines.kubernetes.asks import ask_of, keys_of, unsupported
+from penstock.engines.kubernetes.gangs.dialects import NotYet, gang_of
+from penstock.engines.kubernetes.gangs.gang import Facts, Gang, GangId, Refused, differs
+from penstock.engines.kubernetes.gangs.registry import Gangs
+from penstock.engines.kubernetes.gangs.workloads import Workload
+from penstock.engines.kubernetes.objects.pods import Pod
+from penstock.engines.kubernetes.placing import Placing
+from penstock.engines.kubernetes.saying import Saying
+from penstock.engines.kubernetes.selectors import HOSTNAME, Selectors
+from penstock.engines.kubernetes.server import Server
+from penstock.engines.kubernetes.sessions import Nodes
+from penstock.engines.kubernetes.view import ClusterView
+
+
+def ask_in(gang: Gang, pod: Pod, selectors: Selectors) -> ReplicaAsk:
+    """Return what a pod of a gang asks for. Raises: BadAmount."""
+    rules, selected = selectors.use(pod), selectors.selecting(pod)
+    if gang.facts.near is not None and gang.size > 1:
+        domain = NODE if gang.facts.near == HOSTNAME else gang.facts.near
+        together = f"gang {gang.label}"
+        rules = (*rules, AffinityRule("affinity", together, domain))
+        selected = tuple(sorted((*selected, together)))
+    return ask_of(pod, selected, rules)
+
+
+class Offers:
+    """Takes in what waits. Everything runs on the engine's loop."""
+
+    def __init__(
+        self,
+        server: Server,
+        view: ClusterView,
+        nodes: Nodes,
+        gangs: Gangs,
+        selectors: Selectors,
+        placing: Placing,
+        saying: Saying,
+    ) -> None:
+        self._server, self._view, self._nodes, self._gangs = server, view, nodes, gangs
+        self._selectors, self._placing, self._saying = selectors, placing, saying
+        self._waiting: dict[str, Pod] = {}
+        """Pods that wait for an object which says what their gang is."""
+
+    def drop(self, pod: Pod) -> None:
+        """Forget a pod that does not wait any more."""
+        self._waiting.pop(pod.key, None)
+
+    def offer(self, pod: Pod) -> None:
+        """Add a pod to its gang; one that can never be placed gets a condition instead."""
+        try:
+            gang_id, facts = gang_of(pod, self._view)
+            refused = self._refusal(pod)
+        except NotYet as why:
+            self._waiting[pod.key] = pod
+            self._saying.refuse([pod], Refused("GangUnknown", str(why)))
+            return
+        except BadAmount as error:
+            refused = Refused("InvalidAmount", str(error))
+        except ValueError as error:
+            refused = Refused("InvalidGang", str(error))
+        self._waiting.pop(pod.key, None)
+        if refused is not None:
+            self._saying.refuse([pod], refused)
+            self._gangs.take(pod)
+            return
+        gang = self._gangs.put(pod, *self._beyond(pod, gang_id, facts))
+        ask = ask_in(gang, pod, self._selectors)
+        self._nodes.ask_about(keys_of(ask))
+        self._placing.refill(gang)
+        slot_now = gang.slot_with(pod.metadata.name)
+        if gang.job_id is not None and not gang.placed and (slot_now is None or differs(ask, slot_now.ask)):
+            gang.edited = gang.workload is None
+
+    def _beyond(self, pod: Pod, gang_id: GangId, facts: Facts) -> tuple[GangId, Facts]:
+        """Return the gang of a pod; one beyond the size of a gang whose job is known starts alone."""
+        gang = self._gangs.get(gang_id)
+        if gang is None or gang.job_id is None or gang.workload is not None or pod.metadata.name in gang.members:
+            return gang_id, facts
+        if sum(not one.leaving for one in gang.members.values()) < gang.size:
+            return gang_id, facts
+        return (gang_id[0], f"{gang_id[1]}/{pod.metadata.name}"), facts._replace(size=1)
+
+    def _refusal(self, pod: Pod) -> Refused | None:
+        """Return why a pod can never be placed as it is, or None. Raises: BadAmount."""
+        found = list(unsupported(pod))
+        if found:
+            return Refused("Unsupported", "; ".join(f"{one.field}: {one.text}" for one in found))
+        if self._selectors.full_for(pod):
+            return Refused("TooManyRules", "too many different rules between pods are in use", again=True)
+        return None
+
+    def more_said(self, namespace: str) -> None:
+        """Look again at pods that waited to hear what their gang is."""
+        for pod in [pod for pod in self._waiting.values() if pod.metadata.namespace == namespace]:
+            self.offer(pod)
+
+    def workload_changed(self, workload: Workload) -> None:
+        gang_id = workload.namespace, f"{workload.kind.plural.removesuffix('s')}/{workload.name}"
+        known = self._gangs.get(gang_id)
+        if not self._view.started_here(workload):
+            return
+        if workload.over and (known is None or known.job_id is None):
+            return
+        lead = workload.sets[0].pod if workload.sets else None
+        priority = self._view.priority_of_pod(lead) if lead is not None else None
+        gang = self._gangs.put_workload(
+            gang_id, workload, Facts(max(1, workload.size), self._view.queue_of(workload), priority)
+        )
+        for one in workload.sets:
+            self._nodes.ask_about(keys_of(ask_in(gang, one.pod, self._selectors)))
+        if workload.over and not gang.placed and gang.job_id is not None:
+            self._server.cancel(gang.job_id, "its workload has ended")
+            self._gangs.forget(gang)
+        elif workload.over:
+            self._placing.workload_over(gang, "" if workload.succeeded else "its workload failed")
+        else:
+            self._placing.end_needless(gang)
+
+    def workload_gone(self, workload: Workload) -> None:
+        gang = self._gangs.get((workload.namespace, f"{workload.kind.plural.removesuffix('s')}/{workload.name}"))
+        if gang is None:
+            return
+        gang.workload = None
+        if gang.job_id is not None:
+            self._server.cancel(gang.job_id, "its workload was deleted")
+        if not gang.placed:
+            self._gangs.forget(gang)  # else once its replicas have ended

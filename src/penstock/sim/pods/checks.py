@@ -1,0 +1,143 @@
+"""Promises about pods, checked at every write to the API server, against what a kubelet would say.
+
+What another scheduler, or a shrinking node, brought about within the last moments is nobody's fault: a scheduler sees
+it late. Everything else is a violation.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from penstock.core.model.cluster import ClusterConfig
+from penstock.engines.kubernetes.asks import SCHEDULER
+from penstock.engines.kubernetes.names import DEVICES_ANNOTATION, REPLICA_ANNOTATION
+from penstock.sim.apiserver.controllers import OVER, short_of
+from penstock.sim.apiserver.selecting import Object, selected
+from penstock.sim.apiserver.store import Change, Store
+
+LATE_S = 4.0
+"""What happened so recently may not have been seen."""
+IN_PART_S = 90.0
+"""A gang is whole, or not there at all, after this long."""
+GPU = "nvidia.com/gpu"
+
+
+class Checks:
+    """Follows a store.
+
+    Args:
+        excused: whether a leader that was replaced may still write, without knowing.
+    """
+
+    def __init__(
+        self, store: Store, config: ClusterConfig, now_s: Callable[[], float], excused: Callable[[], bool]
+    ) -> None:
+        self._store, self._config, self._now_s, self._excused = store, config, now_s, excused
+        self.violations: list[str] = []
+        self._disturbed_s: dict[str, float] = {}
+        """When each node was last bound to by others, or had less to offer."""
+        self._in_part_since_s: dict[str, float] = {}
+        self.bound = 0
+        self.evicted = 0
+        store.listeners.append(self._see)
+
+    def _see(self, change: Change) -> None:
+        if change.kind.plural == "nodes":
+            self._disturbed_s[change.new["metadata"]["name"]] = self._now_s()
+        if change.kind.plural != "pods":
+            return
+        was = change.old["spec"].get("nodeName") if change.old is not None else None
+        node = change.new["spec"].get("nodeName")
+        if change.type == "DELETED":
+            return
+        if node and not was:
+            if _ours(change.new):
+                self.bound += 1
+                self._bound(change.new)
+            else:
+                self._disturbed_s[node] = self._now_s()
+        elif was and node != was:
+            self._found(f"pod {change.new['metadata']['name']} moved from {was} to {node}")
+
+    def _found(self, text: str) -> None:
+        self.violations.append(f"at {self._now_s():.2f} s: {text}")
+
+    def _bound(self, pod: Object) -> None:
+        name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
+        late = self._now_s() - self._disturbed_s.get(node, -LATE_S) < LATE_S
+        if late or self._excused():
+            return
+        short = short_of(self._store, pod)
+        if short:
+            self._found(f"pod {name} was bound to {node}, which has too little {short}")
+        target = self._store.all_of("nodes").get(("", node))
+        if target is None:
+            return
+        if target["spec"].get("unschedulable"):
+            self._found(f"pod {name} was bound to {node}, which is cordoned")
+        for found in self._twice(pod):
+            self._found(found)
+        for other in self._running_on(node):
+            if other["metadata"]["uid"] != pod["metadata"]["uid"] and (repels(pod, other) or repels(other, pod)):
+                self._found(f"pod {name} was bound to {node} beside {other['metadata']['name']}, against their rules")
+        self._quota()
+
+    def _running_on(self, node: str) -> Iterator[Object]:
+        for pod in self._store.all_of("pods").values():
+            if pod["spec"].get("nodeName") == node and pod["status"]["phase"] not in OVER:
+                yield pod
+
+    def _twice(self, pod: Object) -> Iterator[str]:
+        own = devices_of(pod)
+        for other in self._running_on(pod["spec"]["nodeName"]):
+            both = own & devices_of(other)
+            if both and other["metadata"]["uid"] != pod["metadata"]["uid"]:
+                names = f"{pod['metadata']['name']} and {other['metadata']['name']}"
+                yield f"device {min(both)} of {pod['spec']['nodeName']} is given to {names}"
+
+    def _quota(self) -> None:
+        """Sum what runs in each queue with a maximum of devices."""
+        held: dict[str, int] = {}
+        for pod in self._store.all_of("pods").values():
+            if pod["spec"].get("nodeName") and pod["status"]["phase"] not in OVER and _ours(pod):
+                queue = (pod["metadata"].get("labels") or {}).get("penstock.dev/queue", "")
+                held[queue] = held.get(queue, 0) + gpus_of(pod)
+        for one in self._config.queues:
+            most = dict(one.max).get("devices")
+            if most is not None and held.get(one.name, 0) * 1000 > most:
+                self._found(f"queue {one.name} holds {held[one.name]} devices of {most / 1000:g}")
+
+    def look(self, gangs: Mapping[str, list[str]]) -> None:
+        """Check that no gang is there in part for long."""
+        now_s = self._now_s()
+        for gang, names in gangs.items():
+            pods = [self._store.all_of("pods").get(("default", name)) for name in names]
+            bound = [p is not None and bool(p["spec"].get("nodeName")) for p in pods]
+            over = any(p is not None and p["status"]["phase"] in OVER for p in pods)
+            if any(bound) and not all(bound) and not over:
+                since_s = self._in_part_since_s.setdefault(gang, now_s)
+                if now_s - since_s > IN_PART_S:
+                    self._found(f"gang {gang} has been bound in part for {now_s - since_s:.0f} s")
+                    self._in_part_since_s[gang] = now_s
+            else:
+                self._in_part_since_s.pop(gang, None)
+
+
+def _ours(pod: Object) -> bool:
+    told = pod["metadata"].get("annotations") or {}
+    return pod["spec"].get("schedulerName") == SCHEDULER and REPLICA_ANNOTATION in told
+
+
+def devices_of(pod: Object) -> set[str]:
+    told = (pod["metadata"].get("annotations") or {}).get(DEVICES_ANNOTATION, "") if _ours(pod) else ""
+    return set(filter(None, told.split(",")))
+
+
+def gpus_of(pod: Object) -> int:
+    return sum(int((box.get("resources", {}).get("requests") or {}).get(GPU, 0)) for box in pod["spec"]["containers"])
+
+
+def repels(pod: Object, other: Object) -> bool:
+    """Return whether a rule of one pod keeps another off its node."""
+    affinity: dict[str, Any] = (pod["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+    return any(selected(term.get("labelSelector"), other) for term in terms)

@@ -1,0 +1,437 @@
+"""One simulated cluster: pods and workloads that come and go, another scheduler, faults, and checks at every write."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from penstock.control.controller import Controller
+from penstock.core.model.cluster import ClusterConfig, Queue, Settings
+from penstock.core.model.ids import QueueName
+from penstock.core.state import invariants
+from penstock.engines.kubernetes import binding, engine, placing, sessions, settling
+from penstock.engines.kubernetes.api import reflector
+from penstock.sim.apiserver.controllers import OVER, Controllers, Kubelets, short_of
+from penstock.sim.apiserver.kinds import bind
+from penstock.sim.apiserver.refusals import Refused
+from penstock.sim.apiserver.requests import Api
+from penstock.sim.apiserver.selecting import Object
+from penstock.sim.pods.checks import GPU, Checks
+from penstock.sim.pods.client import CALM, Trouble
+from penstock.sim.pods.loop import run
+from penstock.sim.pods.server import PodServer
+from penstock.sim.world.disk import SimDisk
+
+SAFETY_S, DRAINED_S = 14.0, 600.0
+"""Faults end after the first; everything has ended after the second."""
+STEP_S = 0.2
+"""Kubelets, controllers and the other scheduler look this often."""
+VIOLATIONS_MAX = 5
+SMALL_GPUS = 3
+"""Most that one queue may hold at once."""
+INVARIANTS_SHARE = 0.1
+PACE: tuple[tuple[Any, str, float], ...] = (
+    (sessions, "FLUSH_S", 0.1), (engine, "FLUSH_S", 0.1), (sessions, "ALIVE_S", 2.0), (engine, "AGAIN_S", 1.0),
+    (settling, "SETTLE_S", 0.5), (placing, "EARLY_S", 2.0), (placing, "REPLACED_S", 5.0), (placing, "PODS_S", 10.0),
+    (binding, "EVICTION_WAIT_S", 1.0), (sessions, "AGAIN_S", 0.5),
+)  # fmt: skip
+"""Pauses of the engine that are shorter here, so that more happens in the same time."""
+
+
+class PodOutcome(msgspec.Struct, frozen=True):
+    """Result of one seed. `violations` empty means that every promise held."""
+
+    seed: int
+    violations: tuple[str, ...]
+    probes: dict[str, int]
+    records: int
+    bound: int
+    simulated_ms: int
+
+
+class PodWorld:
+    """Chosen by a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.rng = seed, random.Random(seed)
+        self.api = Api(streams=self.rng.random() < 0.5, bookmark_s=5.0)
+        self.store = self.api.store
+        self.controllers, self.kubelets = Controllers(self.store), Kubelets(self.store)
+        self.disk = SimDisk(random.Random(self.rng.random()))
+        self.config = _config(self.rng)
+        self.server: PodServer | None = None
+        self._old: list[PodServer] = []
+        self._servers = 0
+        self.trouble = CALM
+        self.probes: dict[str, int] = {}
+        self.wanted: dict[str, dict[str, Any]] = {}
+        """Pods without a controller, by name: they are made anew until they have succeeded."""
+        self.gangs: dict[str, list[str]] = {}
+        self.jobs: list[str] = []
+        self._numbers = 0
+        self.done: set[str] = set()
+
+    def probe(self, name: str) -> None:
+        self.probes[name] = self.probes.get(name, 0) + 1
+
+    async def play(self) -> PodOutcome:
+        self.now_s: Callable[[], float] = asyncio.get_running_loop().time
+        self.checks = Checks(self.store, self.config, self.now_s, self._stale_leads)
+        for _ in range(self.rng.randint(2, 4)):
+            self.add_node()
+        self.start_server()
+        steps = [self.kubelets_and_controllers(), self.other_scheduler(), self.people(), self.faults()]
+        tasks = [asyncio.create_task(step) for step in steps]
+        try:
+            await self._until(lambda: self.now_s() >= SAFETY_S)
+            self._heal()
+            await self._until(self._drained)
+            self._last_look()
+        finally:
+            for task in tasks:
+                task.cancel()
+        for task in tasks:
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                raise task.exception()  # type: ignore[misc]
+        return PodOutcome(
+            self.seed,
+            tuple(self.checks.violations[:VIOLATIONS_MAX]),
+            self.probes,
+            len(self.disk.records),
+            self.checks.bound,
+            int(self.now_s() * 1000),
+        )
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        while not done() and not self.checks.violations and self.now_s() < DRAINED_S:
+            await asyncio.sleep(0.5)
+            self.checks.look(self.gangs)
+            for server in (self.server, *self._old):
+                if server is not None and server.fault is not None:
+                    self.checks.violations.append(f"the server failed: {server.fault.exceptions!r}")  # type: ignore[attr-defined]
+                    server.fault = None
+
+    def _heal(self) -> None:
+        self.trouble = CALM
+        for server in (self.server, *self._old):
+            if server is not None:
+                server.client.trouble = CALM
+                server.resume()
+        if len(self.store.all_of("nodes")) < 2:
+            self.add_node()
+        self.big_node()
+
+    def big_node(self) -> None:
+        """Add a node on which everything fits that waits: what remains has no excuse to wait for ever."""
+        self.add_node(cpu="64", gpus="32")
+
+    def _drained(self) -> bool:
+        jobs = self.server is not None and not self.server.controller.state.jobs
+        ended = all(
+            any(c["type"] in ("Complete", "Failed") for c in job["status"].get("conditions", ()))
+            for job in self.store.all_of("jobs").values()
+        )
+        return jobs and ended and self.done >= self.wanted.keys()
+
+    def _last_look(self) -> None:
+        if self.checks.violations:
+            return
+        if not self._drained():
+            left = sorted(self.wanted.keys() - self.done)
+            jobs = [
+                (job.spec.name, job.state, job.hold is not None, job.last_attempt)
+                for job in (self.server.controller.state.jobs.values() if self.server is not None else ())
+            ]
+            pods = [
+                (k[1], p["spec"].get("nodeName", ""), p["status"]["phase"])
+                for k, p in self.store.all_of("pods").items()
+                if p["status"]["phase"] not in OVER
+            ]
+            ended = [k[1] for k, job in self.store.all_of("jobs").items() if not job["status"].get("conditions")]
+            self.checks.violations.append(
+                f"not everything has ended: pods {left}; {pods}; jobs {jobs}; {ended} of the cluster"
+            )
+        self.checks.violations += self.disk.damage
+
+    # Servers.
+
+    def start_server(self) -> None:
+        self._servers += 1
+        rng = random.Random(self.rng.random())
+        self.server = PodServer(self.api, self.disk, self.config, self._servers, rng, self._after_commit)
+        self.server.client.trouble = self.trouble
+
+    def _after_commit(self, controller: Controller) -> None:
+        if self.rng.random() < INVARIANTS_SHARE:
+            for found in invariants.violations(controller.state):
+                self.checks.violations.append(f"{found.promise}: {found.detail}")
+
+    def _stale_leads(self) -> bool:
+        return any(server.alive for server in self._old)
+
+    # The cluster.
+
+    def kind(self, plural: str, group: str = "") -> Any:
+        return self.store.kind(group, plural)
+
+    def name(self, prefix: str) -> str:
+        self._numbers += 1
+        return f"{prefix}{self._numbers}"
+
+    def add_node(self, cpu: str = "", gpus: str = "") -> None:
+        name = self.name("n")
+        allocatable = {
+            "cpu": cpu or self.rng.choice(("4", "8")),
+            "memory": "64Gi",
+            "pods": self.rng.choice(("6", "110")) if not cpu else "110",
+            GPU: gpus or self.rng.choice(("0", "2", "4")),
+        }
+        labels = {"kubernetes.io/hostname": name, "zone": self.rng.choice("ab")}
+        status = {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}
+        self.store.create(
+            self.kind("nodes"), "", {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": status}
+        )
+
+    async def kubelets_and_controllers(self) -> None:
+        while True:
+            await asyncio.sleep(STEP_S)
+            self.kubelets.reconcile(self.now_s())
+            self.controllers.reconcile()
+            for name, body in self.wanted.items():
+                pod = self.store.all_of("pods").get(("default", name))
+                leaves = pod is not None and pod["metadata"].get("deletionTimestamp")
+                if pod is not None and pod["status"]["phase"] == "Succeeded" and not leaves:
+                    self.done.add(name)
+                elif name not in self.done and (pod is None or pod["status"]["phase"] == "Failed"):
+                    if pod is not None:
+                        self.store.delete(self.kind("pods"), ("default", name), 0)
+                    if self.rng.random() < 0.3:
+                        self.store.create(self.kind("pods"), "default", body)
+
+    async def other_scheduler(self) -> None:
+        """Bind pods of another scheduler where they fit, as it sees it a moment late."""
+        while True:
+            await asyncio.sleep(self.rng.uniform(0.1, 1.0))
+            for key, pod in list(self.store.all_of("pods").items()):
+                if pod["spec"].get("schedulerName") != "default-scheduler" or pod["spec"].get("nodeName"):
+                    continue
+                nodes = [name for _, name in self.store.all_of("nodes") if self._fits(pod, name)]
+                if nodes:
+                    target = {"metadata": {"name": key[1]}, "target": {"kind": "Node", "name": self.rng.choice(nodes)}}
+                    bind(self.store, self.kind("pods"), key[0], target)
+
+    def _fits(self, pod: Object, node: str) -> bool:
+        there = {**pod, "spec": {**pod["spec"], "nodeName": node}}
+        taken = self.store.all_of("nodes")[("", node)]["spec"].get("unschedulable")
+        return not taken and not short_of(self.store, there)
+
+    async def people(self) -> None:
+        """Submit, delete, relabel."""
+        while self.now_s() < SAFETY_S - 3.0:
+            await asyncio.sleep(self.rng.expovariate(1.5))
+            action = self.rng.choices(
+                (self.single, self.gang, self.job, self.foreign, self.apart, self.delete, self.budget),
+                (4, 3, 3, 2, 1, 2, 1),
+            )[0]
+            action()
+
+    def body(
+        self, name: str, gpus: int, cpus: int = 1, labels: dict[str, str] | None = None, *, size: int = 1, **spec: Any
+    ) -> Any:
+        asked = {"cpu": str(cpus), **({GPU: str(gpus)} if gpus else {})}
+        queue = self.rng.choice(({}, {"penstock.dev/queue": "small"})) if size * gpus <= SMALL_GPUS else {}
+        return {
+            "metadata": {
+                "name": name,
+                "labels": {**queue, **(labels or {})},
+                "annotations": {"test/run-s": f"{self.rng.uniform(0.5, 8.0):.1f}"},
+            },
+            "spec": {
+                "schedulerName": "penstock",
+                "terminationGracePeriodSeconds": 1,
+                "priorityClassName": self.rng.choice(("", "", "high")),
+                "containers": [{"name": "main", "resources": {"limits": asked}}],
+                **spec,
+            },
+        }
+
+    def _want(self, body: Any) -> None:
+        self.wanted[body["metadata"]["name"]] = body
+        self.store.create(self.kind("pods"), "default", body)
+
+    def single(self) -> None:
+        self._want(self.body(self.name("p"), self.rng.randint(0, 2), self.rng.randint(1, 3)))
+
+    def gang(self) -> None:
+        name, size, gpus = self.name("g"), self.rng.randint(2, 4), self.rng.randint(0, 2)
+        labels = {"penstock.dev/gang": name, "penstock.dev/gang-size": str(size)}
+        first = self.body(name, gpus, labels=labels, size=size)
+        self.gangs[name] = [f"{name}-{i}" for i in range(size)]
+        for pod in self.gangs[name]:
+            self._want({**first, "metadata": {**first["metadata"], "name": pod}})
+
+    def apart(self) -> None:
+        """Pods of which no two may be on one node."""
+        name = self.name("a")
+        term = {"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": "kubernetes.io/hostname"}
+        affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        for i in range(2):
+            self._want(self.body(f"{name}-{i}", 0, labels={"app": name}, affinity=affinity))
+
+    def job(self) -> None:
+        name, size = self.name("j"), self.rng.randint(1, 3)
+        self.jobs.append(name)
+        template = self.body(name, self.rng.randint(0, 2), size=size)
+        queue = template["metadata"]["labels"].get("penstock.dev/queue", "default")
+        spec = {
+            "suspend": self.rng.random() < 0.8,
+            "parallelism": size,
+            "completions": size + self.rng.randint(0, 2),
+            "completionMode": self.rng.choice(("Indexed", "NonIndexed")),
+            "template": {"metadata": {**template["metadata"], "name": ""}, "spec": template["spec"]},
+        }
+        body = {"metadata": {"name": name, "labels": {"penstock.dev/queue": queue}}, "spec": spec}
+        self.store.create(self.kind("jobs", "batch"), "default", body)
+
+    def foreign(self) -> None:
+        body = self.body(self.name("f"), self.rng.randint(0, 1), schedulerName="default-scheduler")
+        self.store.create(self.kind("pods"), "default", body)
+
+    def budget(self) -> None:
+        running = [p for p in self.store.all_of("pods").values() if p["status"]["phase"] == "Running"]
+        if running:
+            labels = self.rng.choice(running)["metadata"].get("labels") or {}
+            spec = {"selector": {"matchLabels": labels}, "maxUnavailable": self.rng.randint(0, 1)}
+            self.store.create(
+                self.kind("poddisruptionbudgets", "policy"),
+                "default",
+                {"metadata": {"name": self.name("b")}, "spec": spec},
+            )
+
+    def delete(self) -> None:
+        names = [name for (_, name), pod in self.store.all_of("pods").items() if pod["status"]["phase"] not in OVER]
+        if names and self.rng.random() < 0.7:
+            self.store.delete(self.kind("pods"), ("default", self.rng.choice(sorted(names))), 1)
+        elif self.jobs:
+            with_grace = ("default", self.rng.choice(self.jobs))
+            if with_grace in self.store.all_of("jobs"):
+                self.store.delete(self.kind("jobs", "batch"), with_grace)
+
+    # Faults.
+
+    async def faults(self) -> None:
+        """Break things until the safety phase is over."""
+        self.store.create(
+            self.kind("priorityclasses", "scheduling.k8s.io"), "", {"metadata": {"name": "high"}, "value": 1000}
+        )
+        while self.now_s() < SAFETY_S - 2.0:
+            await asyncio.sleep(self.rng.expovariate(0.7))
+            if self.now_s() >= SAFETY_S - 2.0:
+                return
+            await self.rng.choices(
+                (self.crash, self.replace, self.rough, self.compact, self.cordon, self.nodes_change, self.drop_budgets),
+                (3, 2, 4, 2, 2, 2, 2),
+            )[0]()
+
+    async def crash(self) -> None:
+        if self.server is not None:
+            self.probe("server_crashed")
+            self.server.kill()
+            self.server = None
+            await asyncio.sleep(self.rng.uniform(0.0, 3.0))
+            self.start_server()
+
+    async def replace(self) -> None:
+        """The leader stands still, another takes over, then the first goes on as if nothing had been."""
+        old = self.server
+        if old is None:
+            return
+        self.probe("leader_replaced")
+        old.pause()
+        self._old.append(old)
+        await asyncio.sleep(self.rng.uniform(0.0, 1.0))
+        self.start_server()
+        await asyncio.sleep(self.rng.uniform(0.0, 3.0))
+        old.resume()
+
+    async def rough(self) -> None:
+        """Let requests fail, answers get lost, watches be cut, for a while."""
+        self.probe("rough_network")
+        share = self.rng.choice((0.02, 0.1, 0.3))
+        self.trouble = Trouble(
+            share, share / 2, share / 4, share / 2, self.rng.choice((0.01, 0.3)), self.rng.choice((0.02, 1.0))
+        )
+        if self.server is not None:
+            self.server.client.trouble = self.trouble
+        await asyncio.sleep(self.rng.uniform(1.0, 6.0))
+        self.trouble = CALM
+        if self.server is not None:
+            self.server.client.trouble = CALM
+
+    async def compact(self) -> None:
+        self.probe("compacted")
+        self.store.compact()
+
+    async def cordon(self) -> None:
+        name = self.rng.choice(sorted(self.store.all_of("nodes")))
+        self.probe("cordoned")
+        self._set_node(name, spec={"unschedulable": True})
+        await asyncio.sleep(self.rng.uniform(1.0, 5.0))
+        if name in self.store.all_of("nodes"):
+            self._set_node(name, spec={"unschedulable": False})
+
+    def _set_node(self, key: tuple[str, str], **parts: Any) -> None:
+        self.store.update(self.kind("nodes"), key, lambda one: {**one, **parts}, part="*")
+
+    async def nodes_change(self) -> None:
+        """A node goes with its pods, or a new one comes."""
+        nodes = sorted(self.store.all_of("nodes"))
+        if len(nodes) > 2 and self.rng.random() < 0.5:
+            self.probe("node_gone")
+            key = self.rng.choice(nodes)
+            self.store.delete(self.kind("nodes"), key)
+            for pod_key, pod in list(self.store.all_of("pods").items()):
+                if pod["spec"].get("nodeName") == key[1] and pod["status"]["phase"] not in OVER:
+                    self.store.delete(self.kind("pods"), pod_key, 0)
+        else:
+            self.probe("node_added")
+            self.add_node()
+
+    async def drop_budgets(self) -> None:
+        for key in list(self.store.all_of("poddisruptionbudgets")):
+            self.store.delete(self.kind("poddisruptionbudgets", "policy"), key)
+
+
+def _config(rng: random.Random) -> ClusterConfig:
+    return ClusterConfig(
+        queues=(
+            Queue(QueueName("default"), policy=rng.choice(("fifo", "priority", "shortest_predicted"))),
+            Queue(QueueName("small"), policy="priority", max=(("devices", 1000 * SMALL_GPUS),)),
+        ),
+        settings=Settings(
+            min_runtime_before_preemption_ms=0,
+            backoff_first_ms=200,
+            backoff_max_ms=2_000,
+            estimate_starts_every_ms=0,
+        ),
+    )
+
+
+def play(seed: int) -> PodOutcome:
+    """Play one seed."""
+    saved = [(module, name, getattr(module, name)) for module, name, _ in PACE]
+    for module, name, value in PACE:
+        setattr(module, name, value)
+    pauses, reflector.BACKOFF_S = reflector.BACKOFF_S, (0.05, 0.5)
+    waits, binding.WAIT_S = binding.WAIT_S, (0.02, 0.5)
+    try:
+        return run(PodWorld(seed).play())
+    finally:
+        reflector.BACKOFF_S, binding.WAIT_S = pauses, waits
+        for module, name, value in saved:
+            setattr(module, name, value)
+
+
+__all__ = ["PodOutcome", "PodWorld", "Refused", "play"]
