@@ -68,6 +68,8 @@ def story(record: ev.Record) -> str:
             return f"held by {event.by}"
         case ev.JobReleased():
             return f"released by {event.by}"
+        case ev.JobProtected():
+            return f"protected from preemption: {event.why}" if event.why else "may be preempted again"
         case ev.JobRequeueRequested():
             return f"{event.by} asked to put it back into its queue"
         case ev.JobEdited():

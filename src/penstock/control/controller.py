@@ -270,6 +270,11 @@ class Controller:
                 return msg.Done(requests.cancel(tx, request.job_id, request.by, request.reason))
             case msg.ChangeJobs():
                 return self._change_jobs(tx, request)
+            case msg.Protect():
+                job = self.state.jobs.get(request.job_id)
+                if job is not None and job.protected != request.why:
+                    tx.emit(ev.JobProtected(request.job_id, request.why))
+                return msg.Done()
             case msg.AskCheckpoint():
                 problem = requests.may_ask_checkpoint(self.state, request.job_id)
                 return Refusal("conflict", (problem,)) if problem else msg.Done()

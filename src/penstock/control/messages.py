@@ -25,6 +25,13 @@ class Cancel(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class Protect(msgspec.Struct, frozen=True):
+    """Keep a job's programs from being disrupted for others, for `why`; empty: they may be again."""
+
+    job_id: JobId
+    why: str = ""
+
+
 class AskCheckpoint(msgspec.Struct, frozen=True):
     """Ask a running program to save and carry on. Only the checkpoint that follows is logged."""
 
@@ -105,6 +112,7 @@ Request = (
     | Submit
     | Cancel
     | ChangeJobs
+    | Protect
     | AskCheckpoint
     | Drain
     | Configure

@@ -29,6 +29,8 @@ from penstock.ports import Clock, NodeSession
 
 KUBERNETES = UserName("kubernetes")
 """Submits the jobs of pods; who made a pod, the API server does not say."""
+BUSY_S = 1.0
+"""What a busy server would not take is said again after this long."""
 
 
 async def follow_cluster(access: Access, service: ControlService, started: Callable[[KubernetesEngine], None]) -> None:
@@ -100,6 +102,12 @@ class PodJobs:
         request = msg.ChangeJobs("hold" if held else "release", (job_id,), KUBERNETES, administrator=True)
         self._ask(request, told, Submitter(KUBERNETES, ""), lambda: on_reply("busy"))
 
+    def protect(self, job_id: JobId, why: str) -> None:
+        def busy() -> None:
+            self._loop.call_later(BUSY_S, self.protect, job_id, why)
+
+        self._ask(msg.Protect(job_id, why), lambda _: None, Submitter(KUBERNETES, ""), busy)
+
     def edit(self, job_id: JobId, ask: GangAsk, on_reply: Callable[[str], None]) -> None:
         def told(reply: msg.Reply) -> None:
             unchanged = reply.unchanged if isinstance(reply, msg.JobsChanged) else ((job_id, "busy"),)
@@ -128,7 +136,7 @@ class PodJobs:
                 if attempt is not None and replica.holds
             ]
             asks = tuple(ask.each_of(rank) for rank in range(ask.replica_total))
-            yield LiveJob(job.id, gang, asks, tuple(places), job.hold is not None)
+            yield LiveJob(job.id, gang, asks, tuple(places), job.hold is not None, job.protected)
 
     def stop_text(self, job_id: JobId) -> str:
         state = self._service.controller.state
@@ -155,6 +163,7 @@ class PodJobs:
         for question in questions:
             told = self._explainer.explain(question)
             text = told.text
+            text += "".join(f"; {one.text}" for one in told.constraints[1:] if one.code == "disruption_budget")
             if told.start_by_ms:
                 text += f"; starts within {format_duration(told.start_by_ms - question.now_ms)} at the latest"
             found[question.job.id] = Outlook(told.code, text, tuple(place.node for place in question.job.room))

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.core.cycle.verify import verify
+from penstock.core.model.events import JobProtected
 from penstock.testing.builders import node
 from penstock.testing.harness import World, cluster
 from tests.properties import examples
@@ -192,3 +193,14 @@ def test_many_planners_at_once_never_give_one_device_to_two(found):
             plans.append(w.plan())
         w.apply(plans[which % len(plans)])  # the world checks all invariants
     assert verify(w.plan(), w.state).dropped == 0
+
+
+def test_a_plan_made_before_a_job_was_protected_does_not_stop_it():
+    w = cluster(1, 1)
+    low = w.submit(1, priority=100)
+    w.run(low)
+    w.submit(1)
+    plan = w.plan()
+    assert plan.preemptions
+    w.emit(JobProtected(low, "its budget allows 0 disruptions now"))
+    assert verify(plan, w.state).preemptions == ()

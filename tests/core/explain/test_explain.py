@@ -16,6 +16,7 @@ from penstock.core.model.events import (
     AttemptSuspended,
     ConfigChanged,
     JobHeld,
+    JobProtected,
     ReplicaFrozen,
     RunTimesPredicted,
 )
@@ -587,6 +588,18 @@ def test_a_minimum_run_time_says_when_it_is_over():
     assert rights_of(w, job) == [("min_runtime", text)]
     (found,) = [c for c in why(w, job).constraints if c.code == "min_runtime"]
     assert (found.distance, found.unit, found.where) == (40_000, "ms", "job 1")
+
+
+def test_a_job_that_must_not_be_disrupted_is_not_asked_and_says_why():
+    w = cluster(1, 2)
+    low = w.submit(2, priority=100)
+    w.run(low)
+    w.emit(JobProtected(low, "its budget allows 0 disruptions now"))
+    job = w.submit(1)
+    text = f"job {low} is not asked to leave: its budget allows 0 disruptions now"
+    assert rights_of(w, job) == [("disruption_budget", text)]
+    w.emit(JobProtected(low))
+    assert [(one.victim, one.beneficiary) for one in w.cycle().preemptions] == [(low, job)]
 
 
 def test_a_queue_that_never_preempts_says_so():

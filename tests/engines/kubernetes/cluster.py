@@ -69,8 +69,8 @@ class Cluster:
         }
         self.store.create(self.kind("pods"), "default", body)
 
-    def gang(self, name: str, size: int, gpus: int = 1, *, first: int = 0, **spec: Any) -> None:
-        labels = {"penstock.dev/gang": name, "penstock.dev/gang-size": str(size)}
+    def gang(self, name: str, size: int, gpus: int = 1, *, first: int = 0, labels: Any = None, **spec: Any) -> None:
+        labels = {"penstock.dev/gang": name, "penstock.dev/gang-size": str(size), **(labels or {})}
         for i in range(first, size):
             self.pod(f"{name}-{i}", gpus, labels=labels, **spec)
 

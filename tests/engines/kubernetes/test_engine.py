@@ -226,30 +226,6 @@ def test_a_preempted_gang_is_evicted_and_waits_for_its_new_pods():
     run(work)
 
 
-def test_an_eviction_waits_for_the_budget(monkeypatch):
-    monkeypatch.setattr("penstock.engines.kubernetes.binding.EVICTION_WAIT_S", 0.02)
-    monkeypatch.setattr("penstock.sim.apiserver.kinds.EVICTION_WAIT_S", 0)
-
-    async def work() -> None:
-        async with cluster("n1") as c:
-            c.store.create(
-                c.kind("priorityclasses", "scheduling.k8s.io"), "", {"metadata": {"name": "high"}, "value": 1000}
-            )
-            budgets = c.kind("poddisruptionbudgets", "policy")
-            spec = {"selector": {"matchLabels": {"app": "x"}}}
-            c.store.create(budgets, "default", {"metadata": {"name": "b"}, "spec": spec})
-            c.pod("low", gpus=4, labels={"app": "x"})
-            await until(lambda: c.jobs() == [("low", "running")])
-            c.pod("urgent", gpus=4, priorityClassName="high")
-            await until(lambda: sum("eviction" in seen.path for seen in c.api.seen) > 2)
-            assert c.where("urgent", "low") == ["", "n1"]
-            allow = {"status": {"disruptionsAllowed": 1}}
-            c.store.update(budgets, ("default", "b"), lambda one: {**one, **allow}, part="status")
-            await until(lambda: c.where("urgent") == ["n1"])
-
-    run(work)
-
-
 def test_a_binding_whose_answer_is_lost_is_not_made_twice():
     async def work() -> None:
         async with cluster("n1", "n2") as c:

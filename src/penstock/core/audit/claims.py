@@ -131,6 +131,8 @@ class _Case:
         if self.event.rule in _RESIZING:
             elastic = self.victim.spec.ask.elastic
             return elastic, "it is elastic" if elastic else "it is not elastic"
+        if self.victim.protected:
+            return False, f"it was protected: {self.victim.protected}"
         allowed = self.victim.spec.preemptible
         return allowed, "it is preemptible" if allowed else "it is not preemptible"
 

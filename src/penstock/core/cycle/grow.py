@@ -86,7 +86,7 @@ class ElasticGrowth:
     def _settled(self, job: Job) -> bool:
         """Whether the job has run long enough at its size to be changed again."""
         attempt = job.undisturbed
-        if attempt is None or not attempt.running_ms or attempt.choice:
+        if attempt is None or not attempt.running_ms or attempt.choice or job.protected:
             return False
         until_ms = attempt.running_ms + self._settings.elastic_growth_period_ms
         if until_ms > self._now_ms:
@@ -96,7 +96,7 @@ class ElasticGrowth:
     def _shrinks(self, job: Job) -> bool:
         """Ask a running job that mostly waits to go on with half of its replicas, where that is switched on."""
         found = shrink_due(job, self._now_ms) if self._settings.elastic_shrink_idle else None
-        if found is None or job.attempt is None:
+        if found is None or job.attempt is None or job.protected:
             return False
         if found.action == "in":
             cost = shrink_cost(job, self._settings)

@@ -108,7 +108,7 @@ class Resumer:
             self._lower = {}
             for job in self._snapshot.running.values():
                 attempt = job.undisturbed
-                if attempt is None or not job.spec.preemptible:
+                if attempt is None or not job.evictable:
                     continue
                 for replica in attempt.replicas:
                     if replica.holds:

@@ -22,6 +22,7 @@ _WAKES = {
     ev.JobFinished,
     ev.JobHeld,
     ev.JobReleased,
+    ev.JobProtected,
     ev.JobEdited,
     ev.ConfigChanged,
     ev.TenantHeld,

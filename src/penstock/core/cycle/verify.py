@@ -136,7 +136,9 @@ def _preemption_holds(preemption: Preemption, state: State, basis: int) -> bool:
     victim, beneficiary = state.jobs.get(preemption.victim), state.jobs.get(preemption.beneficiary)
     if victim is None or victim.attempt is None or victim.attempt.number != preemption.attempt:
         return False
-    if victim.attempt.stop is not None or beneficiary is None or (preemption.suspend and not victim.can_suspend):
+    if victim.protected or victim.attempt.stop is not None or beneficiary is None:
+        return False
+    if preemption.suspend and not victim.can_suspend:
         return False
     if beneficiary.spec.tenant in state.money.holds() or beneficiary.hold is not None:
         return False

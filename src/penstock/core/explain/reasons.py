@@ -129,6 +129,9 @@ CONSTRAINTS: dict[str, Reason] = {
     ),
     "no_lower_priority": Reason("no job that may be preempted runs in its pool", "a higher priority"),
     "min_runtime": Reason("jobs that may be asked have a guaranteed run time left", "wait until it is over"),
+    "disruption_budget": Reason(
+        "who may be asked is protected by a disruption budget", "wait until the budget allows it"
+    ),
     "victims_short": Reason("it does not fit even without all jobs that may be preempted", "see the edits"),
     "guarantee": Reason("who would have to leave is protected by a guarantee", "see the edits"),
     "behind": Reason("other jobs of its queue come first", "a higher priority"),

@@ -24,6 +24,8 @@ class _Candidates(NamedTuple):
     now: list[tuple[Job, QueueNode]]
     later: list[tuple[int, Job, str]]
     """With the time left until then (ms), and why not now."""
+    guarded: list[Job]
+    """That must not be disrupted now."""
     cut_off: bool
 
 
@@ -44,9 +46,13 @@ def rights(scene: Scene) -> Iterator[Constraint]:
         text = f"job {job.id} may be asked to leave in {exact_duration(left_ms)}: {why}"
         more = len(found.later) - 1
         yield Constraint("min_runtime", text + (f", {more} more later" if more else ""), left_ms, "ms", f"job {job.id}")
+    for job in found.guarded[:1]:
+        more = len(found.guarded) - 1
+        text = f"job {job.id} is not asked to leave: {job.protected}" + (f", {more} more like it" if more else "")
+        yield Constraint("disruption_budget", text, len(found.guarded), "jobs", f"job {job.id}")
     if found.now:
         yield _not_enough(scene, rights, found)
-    elif not found.later:
+    elif not (found.later or found.guarded):
         yield _nobody(scene, rights, rule.preemption)
 
 
@@ -65,9 +71,9 @@ def _some_idle(scene: Scene) -> bool:
 
 def _candidates(scene: Scene, rights: PreemptionRights) -> _Candidates:
     if not may_ask_others(scene):
-        return _Candidates([], [], False)
+        return _Candidates([], [], [], False)
     running = scene.snapshot.running.values()
-    now, later = [], []
+    now, later, guarded = [], [], []
     for job in islice(running, RUNNING_SEEN_MAX):
         account = scene.account_of(job)
         if account is None or job.spec.ask.pool != scene.gang.pool or not job.spec.preemptible:
@@ -82,12 +88,14 @@ def _candidates(scene: Scene, rights: PreemptionRights) -> _Candidates:
                 continue
             if turn_ms > left_ms:
                 left_ms, why = turn_ms, "it has not run for as long as it waited"
-        if left_ms > 0:
+        if job.protected:
+            guarded.append(job)
+        elif left_ms > 0:
             later.append((left_ms, job, why))
         else:
             now.append((job, account))
     later.sort(key=lambda entry: (entry[0], entry[1].id))
-    return _Candidates(now, later, len(scene.snapshot.running) > RUNNING_SEEN_MAX)
+    return _Candidates(now, later, guarded, len(scene.snapshot.running) > RUNNING_SEEN_MAX)
 
 
 def _guaranteed_left_ms(scene: Scene, job: Job) -> int:

@@ -174,6 +174,13 @@ class JobReleased(Event, tag=True, frozen=True, omit_defaults=True):
     by: UserName
 
 
+class JobProtected(Event, tag=True, frozen=True, omit_defaults=True):
+    """The attempt must not be disrupted for the sake of other jobs, for `why`; empty: it may be again."""
+
+    job_id: JobId
+    why: str = ""
+
+
 class JobRequeueRequested(Event, tag=True, frozen=True, omit_defaults=True):
     """The attempt is to save and leave, and the job to wait again."""
 
@@ -378,6 +385,7 @@ AnyEvent = (
     | JobCancelRequested
     | JobHeld
     | JobReleased
+    | JobProtected
     | JobRequeueRequested
     | JobEdited
     | AttemptAllocated

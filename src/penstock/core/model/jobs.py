@@ -301,11 +301,18 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """Its array is at its limit of members that run or have their turn."""
     edited_seq: int = 0
     """The record of its last edit: plans that do not know it decide nothing about the job."""
+    protected: str = ""
+    """Why its programs must not be disrupted for others, as the engine says; empty: they may be."""
 
     @property
     def ready(self) -> bool:
         """Whether nothing but capacity, quotas and time keeps it from starting, while it waits."""
         return not self.unmet and self.hold is None and not self.waits_turn
+
+    @property
+    def evictable(self) -> bool:
+        """Whether it may be asked to leave for others."""
+        return self.spec.preemptible and not self.protected
 
     @property
     def awaited(self) -> tuple[Dependency, ...]:

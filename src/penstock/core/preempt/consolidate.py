@@ -16,7 +16,7 @@ from penstock.core.state.snapshot import Snapshot
 
 def can_move(job: Job) -> bool:
     """Return whether the job can go on elsewhere from where it is: it has saved, or can be asked to."""
-    return job.undisturbed is not None and job.spec.preemptible and job.saves
+    return job.undisturbed is not None and job.evictable and job.saves
 
 
 def move_cost(job: Job, settings: Settings, now_ms: int) -> int:

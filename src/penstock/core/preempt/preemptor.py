@@ -189,7 +189,7 @@ class Preemptor:
         attempt, branch = job.attempt, self._account(job)
         assert attempt is not None
         assert self._candidates is not None
-        if attempt.stop is not None or branch is None or not job.spec.preemptible or not self._ran_enough(job):
+        if attempt.stop is not None or branch is None or not job.evictable or not self._ran_enough(job):
             return
         idle = job.id in self._idle
         cost = shrink_cost(job, self._settings) if idle else victim_cost(job, self._settings, self._now_ms)
@@ -299,7 +299,7 @@ class Preemptor:
         victims = []
         for job in map(self._snapshot.running.__getitem__, self._snapshot.elastic):
             spec_ask, attempt, branch = job.spec.ask, job.undisturbed, self._account(job)
-            if attempt is None or job.id in self.chosen:
+            if attempt is None or job.id in self.chosen or job.protected:
                 continue
             if branch is None or len(attempt.replicas) <= spec_ask.replicas or spec_ask.pool != cursor.key.ask.pool:
                 continue

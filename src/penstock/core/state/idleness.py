@@ -74,7 +74,7 @@ def makes_room(job: Job, rules: Mapping[QueueName, IdleRule], now_ms: int) -> bo
     rule = rules.get(job.spec.queue)
     if rule is None or rule.reclaim != "when_wanted" or not job.progress.idle_noted:
         return False
-    return job.spec.preemptible and job.saves and idle_of(job, now_ms) is not None
+    return job.evictable and job.saves and idle_of(job, now_ms) is not None
 
 
 def is_marked(job: Job) -> bool:

@@ -206,7 +206,7 @@ class State:
                 self._run_times_predicted(event)
             case ev.JobCancelRequested():
                 self._put(replace(self.jobs[event.job_id], cancel_requested=True))
-            case ev.JobHeld() | ev.JobReleased() | ev.JobRequeueRequested() | ev.JobEdited():
+            case ev.JobHeld() | ev.JobReleased() | ev.JobProtected() | ev.JobRequeueRequested() | ev.JobEdited():
                 users.fold(event, record, self.jobs, self.indexes, self.config)
             case ev.NodeRegistered():
                 self._put_node(registered(self.nodes.get(event.spec.name), event, record.time_ms))

@@ -1,4 +1,4 @@
-"""What users change of live jobs: holds, requeues and edits, as folds of their events."""
+"""What is changed of live jobs from outside: holds, requeues, edits and protection, as folds of their events."""
 
 from msgspec.structs import replace
 
@@ -11,7 +11,7 @@ from penstock.core.order.ranks import request_class
 from penstock.core.state.indexes import Indexes
 from penstock.core.state.live_jobs import LiveJobs
 
-Change = ev.JobHeld | ev.JobReleased | ev.JobRequeueRequested | ev.JobEdited
+Change = ev.JobHeld | ev.JobReleased | ev.JobProtected | ev.JobRequeueRequested | ev.JobEdited
 
 
 def fold(event: Change, record: ev.Record, jobs: LiveJobs, indexes: Indexes, config: ClusterConfig) -> None:
@@ -31,6 +31,8 @@ def fold(event: Change, record: ev.Record, jobs: LiveJobs, indexes: Indexes, con
                 raise BrokenInvariant(f"job {old.id} is not held and cannot be released")
             new = replace(old, hold=None)
             new = replace(new, class_id=indexes.intern(request_class(new, config)))
+        case ev.JobProtected():
+            new = replace(old, protected=event.why)
         case ev.JobRequeueRequested():
             if old.attempt is None or old.attempt.number != event.attempt:
                 raise BrokenInvariant(f"job {old.id}: attempt {event.attempt} is not current")

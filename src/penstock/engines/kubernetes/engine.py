@@ -20,6 +20,7 @@ from penstock.engines.kubernetes.api.client import Client, Kind
 from penstock.engines.kubernetes.api.reflector import Reflector
 from penstock.engines.kubernetes.asks import SCHEDULER
 from penstock.engines.kubernetes.binding import PODS, Binder
+from penstock.engines.kubernetes.budgets import Budgets
 from penstock.engines.kubernetes.gangs.dialects import NotYet, gang_of
 from penstock.engines.kubernetes.gangs.gang import Facts, Gang, Slot
 from penstock.engines.kubernetes.gangs.registry import Gangs
@@ -90,12 +91,15 @@ class KubernetesEngine:
                 lambda workload: self._offers.workload_gone(workload),  # noqa: PLW0108 - not made yet
                 lambda namespace: self._offers.more_said(namespace),  # noqa: PLW0108 - not made yet
                 self._reselect_all,
+                lambda budget: self._budgets.changed(budget),  # noqa: PLW0108 - not made yet
+                lambda budget: self._budgets.removed(budget),  # noqa: PLW0108 - not made yet
                 self.begin,
             ),
             draw=draw,
         )
         self._selectors = Selectors(self.view.labels_of)
         self._gangs = Gangs()
+        self._budgets = Budgets(server, self._gangs)
         self.standing = Nodes(server, self.nodes.objects, self._obey)
         self.placing = Placing(
             server, self.standing, self._gangs, Binder(client, self.pods.wrote, server.identity, draw), self
@@ -164,6 +168,7 @@ class KubernetesEngine:
             if place.started:
                 slot.key = place.key  # an order to start the others comes again
         self._gangs.adopt(gang, job.job_id)
+        self._budgets.adopt(job.job_id, job.protected)
 
     def begin(self) -> None:
         """Introduce all nodes once all lists are whole: before, what runs on them is not known."""
@@ -182,6 +187,7 @@ class KubernetesEngine:
             self._gangs.mark(gang)
             self.placing.refill(gang)
         self._finished.clear()
+        self._budgets.begin()
         self._beginning = False
         self.standing.begin()
 
@@ -216,6 +222,7 @@ class KubernetesEngine:
             self.standing.touch(node)
         gang = self._gangs.take(pod)
         if gang is not None:
+            self._budgets.pod_changed(gang)
             self.placing.lost(gang, pod)
         if pod.status.phase == "Succeeded" and pod.spec.scheduler_name == SCHEDULER:
             self._gangs.forget_done(pod, (pod.metadata.namespace, self._gang_name(pod)))
@@ -312,6 +319,7 @@ class KubernetesEngine:
         gang = self._gangs.of_job(key.job_id)
         if gang is not None and key.rank < len(gang.slots):
             self._gangs.put(pod, gang.id, gang.facts)
+            self._budgets.pod_changed(gang)
             slot = gang.slots[key.rank]
             if slot.key in (key, None) and slot.pod != pod.metadata.name and not slot.pod:
                 slot.pod = pod.metadata.name
@@ -350,6 +358,7 @@ class KubernetesEngine:
             if self.standing.begun:
                 self._reselect()
                 self._settling.turn(asyncio.get_running_loop().time())
+                self._budgets.turn()
                 self.placing.give_up_overdue()
 
     async def _again(self) -> None:
@@ -359,11 +368,17 @@ class KubernetesEngine:
                 self.standing.changed = False
                 self._gangs.reconsider()
 
-    def accepts(self, name: NodeName, ask: ReplicaAsk) -> bool:
+    def guarded(self, gang: Gang) -> str:
+        return self._budgets.why(gang)
+
+    def refusal_of(self, name: NodeName, ask: ReplicaAsk) -> str:
         spec = self.standing.specs.get(name)
-        if spec is None or not_tolerated(spec.taints, ask.tolerations):
-            return False
-        return accepted(ask.label_terms, dict(spec.labels))
+        if spec is None:
+            return "its node is gone"
+        if not_tolerated(spec.taints, ask.tolerations) or not accepted(ask.label_terms, dict(spec.labels)):
+            return "its node takes no more pods of its kind"
+        short = self.standing.at(name).short_for(spec, ask)
+        return f"its node has too little {short} left by now" if short else ""
 
     def check(self, name: NodeName) -> NodeCheck:
         node = self.nodes.objects.get(("", name))

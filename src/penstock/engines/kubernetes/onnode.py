@@ -8,7 +8,7 @@ from penstock.core.model.affinity import Repels
 from penstock.core.model.cluster import NodeSpec, OthersLoad
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank
 from penstock.core.model.jobs import ExitInfo
-from penstock.core.model.resources import Device
+from penstock.core.model.resources import Device, ReplicaAsk
 from penstock.engines.kubernetes.amounts import Sums, sum_of
 from penstock.engines.kubernetes.asks import SCHEDULER
 from penstock.engines.kubernetes.names import DEVICES_ANNOTATION, REPLICA_ANNOTATION
@@ -120,6 +120,16 @@ class OnNode:
 
     def standing_of(self, pod: Pod) -> Standing | None:
         return self._standing.get(pod.key)
+
+    def short_for(self, spec: NodeSpec, ask: ReplicaAsk) -> str:
+        """Return what a pod with this ask would find too little of beside the pods that stand here; '' if nothing."""
+        sums = sum_of(one.sums for one in self._standing.values())
+        short = ask.host.shortage(spec.capacity - host_of(sums))
+        if short is not None or ask.devices is None:
+            return short or ""
+        taken, vendor = device_counts(sums), ask.devices.vendor
+        left = sum(one.vendor == vendor for one in spec.devices) - taken.get(vendor, 0)
+        return vendor if ask.devices.count > left else ""
 
     def report(self, spec: NodeSpec, incarnation: Incarnation) -> NodeReport:
         """Return everything that is known now, as the node's next report."""

@@ -6,7 +6,7 @@ server repeats orders that a report does not show as done.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from penstock.core.messages.orders import Acknowledge, CheckNode, Order, StartRe
 from penstock.core.messages.reports import NodeCheck, ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName
 from penstock.core.model.resources import ReplicaAsk
-from penstock.engines.kubernetes.binding import Binder
+from penstock.engines.kubernetes.binding import EVICTION_WAIT_S, Binder
 from penstock.engines.kubernetes.gangs.gang import Gang, GangId, Slot, differs, fill
 from penstock.engines.kubernetes.gangs.registry import Gangs
 from penstock.engines.kubernetes.objects.pods import Pod
@@ -42,8 +42,12 @@ class Judge(Protocol):
 
     def check(self, node: NodeName) -> NodeCheck: ...
 
-    def accepts(self, node: NodeName, ask: ReplicaAsk) -> bool:
-        """Return whether a node still takes pods that ask for this, whatever it has left."""
+    def guarded(self, gang: Gang) -> str:
+        """Return why a gang must not be evicted now, or ''."""
+        ...
+
+    def refusal_of(self, node: NodeName, ask: ReplicaAsk) -> str:
+        """Return why a node does not take a pod that asks for this now, whatever was planned; '' if it does."""
         ...
 
 
@@ -138,6 +142,8 @@ class Placing:
             gang.edited = True
             self._fail(on, order.key, CHANGED)
             self._gangs.mark(gang)
+        elif why := self._judge.refusal_of(on.name, slot.ask):
+            self._fail(on, order.key, why)
         else:
             self._hold_place(on, slot, order)
             self._begin(self._bind(gang, on, slot, pod))
@@ -202,9 +208,10 @@ class Placing:
         """Bind a pod that has come into a slot with a place."""
         if slot.key is None or pod.spec.node_name or slot.key not in self._nodes.at(slot.node).starting:
             return  # what it was before has yet to end
-        if not self._judge.accepts(slot.node, slot.ask):
+        why = self._judge.refusal_of(slot.node, slot.ask)
+        if why:
             slot.pod, slot.waits = "", True
-            self._leave_node(gang, slot)
+            self._leave_node(gang, slot, why)
             return
         ask = self._judge.ask_of(gang, pod)
         if differs(ask, slot.ask):
@@ -213,13 +220,13 @@ class Placing:
         else:
             self._begin(self._bind(gang, self._nodes.at(slot.node), slot, pod))
 
-    def _leave_node(self, gang: Gang, slot: Slot) -> None:
+    def _leave_node(self, gang: Gang, slot: Slot, why: str) -> None:
         """Give up a place on a node that takes no more pods, such as one that is being drained."""
         others = any(one is not slot and one.key is not None and one.node != slot.node for one in gang.slots)
         if others and gang.workload is not None and gang.workload.completions is not None:
             self._finish(slot, "")  # its pods go on in the places of the others
         else:
-            self._give_up(slot, "its node takes no more pods")
+            self._give_up(slot, why)
 
     async def _bind(self, gang: Gang, on: OnNode, slot: Slot, pod: Pod) -> None:
         key = slot.key
@@ -376,6 +383,7 @@ class Placing:
             return [pod for pod in gang.members.values() if pod.spec.node_name and not pod.over and not pod.leaving]
 
         assert gang.workload is not None
+        await self._while_guarded(gang, lambda: True)
         await self._binder.suspend(gang.workload, pods, self._server.stop_text(job_id))
 
     async def _evict(self, on: OnNode, pod: Pod, order: StopReplica) -> None:
@@ -385,9 +393,17 @@ class Placing:
 
         try:
             why = self._server.stop_text(order.key.job_id) or order.reason
+            gang = self._gangs.of_job(order.key.job_id)
+            if gang is not None and gang.size > 1:
+                await self._while_guarded(gang, wanted)
             await self._binder.evict(pod, order.grace_ms, why, wanted)
         finally:
             on.stopping.discard(order.key)
+
+    async def _while_guarded(self, gang: Gang, wanted: Callable[[], bool]) -> None:
+        """Wait until budgets let all pods of a gang leave: none of it leaves before."""
+        while wanted() and self._judge.guarded(gang):
+            await asyncio.sleep(EVICTION_WAIT_S)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -31,6 +31,8 @@ class LiveJob(NamedTuple):
     """By rank."""
     places: tuple[LivePlace, ...]
     held: bool
+    protected: str = ""
+    """Why it must not be disrupted for others."""
 
 
 class Outlook(NamedTuple):
@@ -71,6 +73,10 @@ class Server(Protocol):
 
     def hold(self, job_id: JobId, on_reply: Callable[[str], None], *, held: bool) -> None:
         """Hold a job, or release it. The answer: '' when that is so, else the code of why not."""
+        ...
+
+    def protect(self, job_id: JobId, why: str) -> None:
+        """Keep a job from being disrupted for others, for `why`; '' lifts that."""
         ...
 
     def edit(self, job_id: JobId, ask: GangAsk, on_reply: Callable[[str], None]) -> None:

@@ -17,7 +17,7 @@ from penstock.engines.kubernetes.gangs.dialects import COSCHEDULING_GROUPS, NATI
 from penstock.engines.kubernetes.gangs.workloads import Workload, queue_of
 from penstock.engines.kubernetes.objects.answers import ResourceList
 from penstock.engines.kubernetes.objects.common import Metadata
-from penstock.engines.kubernetes.objects.groups import Namespace, PodGroup, PriorityClass
+from penstock.engines.kubernetes.objects.groups import DisruptionBudget, Namespace, PodGroup, PriorityClass
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.objects.workloads import Job, JobSet, RayCluster, RayJob, TrainJob
 
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 NAMESPACES = Kind("", "v1", "namespaces", namespaced=False)
 PRIORITY_CLASSES = Kind("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
+BUDGETS = Kind("policy", "v1", "poddisruptionbudgets")
 LOOK_AGAIN_S = 300.0
 """Kinds that were not there are looked for again after this long."""
 
@@ -38,6 +39,8 @@ class Heard(NamedTuple):
     """Something in this namespace may say more of gangs than before."""
     namespace: Callable[[], None]
     """The labels of a namespace have changed."""
+    budget: Callable[[DisruptionBudget], None]
+    budget_gone: Callable[[DisruptionBudget], None]
     listed: Callable[[], None]
 
 
@@ -82,6 +85,7 @@ class ClusterView:
         self._reflectors: dict[str, Reflector[Any]] = {}
         self._always("namespaces", NAMESPACES, Namespace, lambda _: heard.namespace(), lambda _: heard.namespace())
         self._always("priorities", PRIORITY_CLASSES, PriorityClass, _ignored, _ignored)
+        self._always("budgets", BUDGETS, DisruptionBudget, heard.budget, heard.budget_gone)
         self._always("jobs", wl.JOBS, Job, self._take(wl.JOBS, wl.of_job), self._drop(wl.JOBS))
         self._optional = [
             *(

@@ -113,19 +113,25 @@ class Controllers:
     # Budgets. Source: pkg/controller/disruption of Kubernetes.
 
     def _budget(self, key: Key, budget: Object) -> None:
-        pods = [
-            pod
-            for pod in self._all("pods")
-            if pod["metadata"]["namespace"] == key[0] and selected(budget["spec"].get("selector"), pod)
-        ]
-        healthy = sum(pod["status"]["phase"] == "Running" and not _leaving(pod) for pod in pods)
-        spec = budget["spec"]
-        least = int(spec["minAvailable"]) if "minAvailable" in spec else len(pods) - int(spec.get("maxUnavailable", 0))
+        healthy, least = budget_of(self._store, budget)
         allowed = max(0, healthy - least)
         if budget.get("status", {}).get("disruptionsAllowed") != allowed:
             kind = self._store.kind("policy", "poddisruptionbudgets")
             status = {"status": {"disruptionsAllowed": allowed, "currentHealthy": healthy, "desiredHealthy": least}}
             self._store.update(kind, key, lambda one: merged(one, status), part="status")
+
+
+def budget_of(store: Store, budget: Object) -> tuple[int, int]:
+    """Return how many pods of a budget are healthy, and how many have to be."""
+    spec, namespace = budget["spec"], budget["metadata"]["namespace"]
+    pods = [
+        pod
+        for pod in store.all_of("pods").values()
+        if pod["metadata"]["namespace"] == namespace and selected(spec.get("selector"), pod)
+    ]
+    healthy = sum(pod["status"]["phase"] == "Running" and not _leaving(pod) for pod in pods)
+    least = int(spec["minAvailable"]) if "minAvailable" in spec else len(pods) - int(spec.get("maxUnavailable", 0))
+    return healthy, least
 
 
 class Kubelets:

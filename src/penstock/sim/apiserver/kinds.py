@@ -149,8 +149,7 @@ def evict(store: Store, pods: Kind, namespace: str, name: str, eviction: Object)
     wanted: Mapping[str, str] = options.get("preconditions") or {}
     required(pods, pod, wanted)
     over = pod["status"].get("phase") in ("Succeeded", "Failed")
-    pending = pod["status"].get("phase") == "Pending" and not pod["spec"].get("nodeName")
-    if not (over or pending or pod["metadata"].get("deletionTimestamp")):
+    if not (over or pod["status"].get("phase") == "Pending" or pod["metadata"].get("deletionTimestamp")):
         budgets = [
             budget
             for budget in store.all_of("poddisruptionbudgets").values()

@@ -9,8 +9,9 @@ from typing import Any
 
 from penstock.core.model.cluster import ClusterConfig
 from penstock.engines.kubernetes.asks import SCHEDULER
+from penstock.engines.kubernetes.binding import PREEMPTED
 from penstock.engines.kubernetes.names import DEVICES_ANNOTATION, REPLICA_ANNOTATION
-from penstock.sim.apiserver.controllers import OVER, short_of
+from penstock.sim.apiserver.controllers import OVER, budget_of, short_of
 from penstock.sim.apiserver.selecting import Object, selected
 from penstock.sim.apiserver.store import Change, Store
 
@@ -36,6 +37,8 @@ class Checks:
         self._disturbed_s: dict[str, float] = {}
         """When each node was last bound to by others, or had less to offer."""
         self._in_part_since_s: dict[str, float] = {}
+        self._unsettled_s: dict[str, float] = {}
+        """When each budget last changed, or lost a pod."""
         self.bound = 0
         self.evicted = 0
         store.listeners.append(self._see)
@@ -43,12 +46,17 @@ class Checks:
     def _see(self, change: Change) -> None:
         if change.kind.plural == "nodes":
             self._disturbed_s[change.new["metadata"]["name"]] = self._now_s()
+        if change.kind.plural == "poddisruptionbudgets" and change.old is None:
+            self._unsettled_s[change.new["metadata"]["name"]] = self._now_s()
         if change.kind.plural != "pods":
             return
         was = change.old["spec"].get("nodeName") if change.old is not None else None
         node = change.new["spec"].get("nodeName")
         if change.type == "DELETED":
+            self._note_lost(change.new)
             return
+        if change.old is not None and _running(change.old) and not _running(change.new):
+            self._disrupted(change.new)
         if node and not was:
             if _ours(change.new):
                 self.bound += 1
@@ -80,6 +88,29 @@ class Checks:
             if other["metadata"]["uid"] != pod["metadata"]["uid"] and (repels(pod, other) or repels(other, pod)):
                 self._found(f"pod {name} was bound to {node} beside {other['metadata']['name']}, against their rules")
         self._quota()
+
+    def _note_lost(self, pod: Object) -> None:
+        for budget in self._budgets_of(pod):
+            self._unsettled_s[budget["metadata"]["name"]] = self._now_s()
+
+    def _budgets_of(self, pod: Object) -> Iterator[Object]:
+        for budget in self._store.all_of("poddisruptionbudgets").values():
+            if selected(budget["spec"].get("selector"), pod):
+                yield budget
+
+    def _disrupted(self, pod: Object) -> None:
+        """Check that a pod which was asked to leave for others leaves its budgets enough."""
+        why = {c["type"]: c.get("reason") for c in pod["status"].get("conditions", ())}.get("DisruptionTarget")
+        owners = [(pod["metadata"]["namespace"], one["name"]) for one in pod["metadata"].get("ownerReferences", ())]
+        ours = _ours(pod) and why == PREEMPTED and pod["status"]["phase"] == "Running"
+        ours = ours and all(owner in self._store.all_of("jobs") for owner in owners)  # else it left with its owner
+        for budget in self._budgets_of(pod) if ours else ():
+            name = budget["metadata"]["name"]
+            healthy, least = budget_of(self._store, budget)
+            settled = self._now_s() - self._unsettled_s.get(name, 0.0) > LATE_S
+            if healthy < least and settled and not self._excused():
+                self._found(f"pod {pod['metadata']['name']} left budget {name} {healthy} running of {least}")
+        self._note_lost(pod)
 
     def _running_on(self, node: str) -> Iterator[Object]:
         for pod in self._store.all_of("pods").values():
@@ -141,3 +172,7 @@ def repels(pod: Object, other: Object) -> bool:
     affinity: dict[str, Any] = (pod["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
     terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
     return any(selected(term.get("labelSelector"), other) for term in terms)
+
+
+def _running(pod: Object) -> bool:
+    return pod["status"]["phase"] == "Running" and not pod["metadata"].get("deletionTimestamp")

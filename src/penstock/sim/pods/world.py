@@ -35,7 +35,7 @@ INVARIANTS_SHARE = 0.1
 PACE: tuple[tuple[Any, str, float], ...] = (
     (sessions, "FLUSH_S", 0.1), (engine, "FLUSH_S", 0.1), (sessions, "ALIVE_S", 2.0), (engine, "AGAIN_S", 1.0),
     (settling, "SETTLE_S", 0.5), (placing, "EARLY_S", 2.0), (placing, "REPLACED_S", 5.0), (placing, "PODS_S", 10.0),
-    (binding, "EVICTION_WAIT_S", 1.0), (sessions, "AGAIN_S", 0.5),
+    (binding, "EVICTION_WAIT_S", 1.0), (placing, "EVICTION_WAIT_S", 1.0), (sessions, "AGAIN_S", 0.5),
 )  # fmt: skip
 """Pauses of the engine that are shorter here, so that more happens in the same time."""
 

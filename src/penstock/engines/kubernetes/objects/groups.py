@@ -1,6 +1,6 @@
 """Groups of pods, as objects: native ones, those of scheduler-plugins and those of Volcano; and what they refer to."""
 
-from penstock.engines.kubernetes.objects.common import Condition, Metadata, Wire
+from penstock.engines.kubernetes.objects.common import Condition, LabelSelector, Metadata, Wire
 
 
 class GangPolicy(Wire, frozen=True):
@@ -60,3 +60,29 @@ class PriorityClass(Wire, frozen=True):
 
 class Namespace(Wire, frozen=True):
     metadata: Metadata
+
+
+class BudgetSpec(Wire, frozen=True):
+    selector: LabelSelector | None = None
+    """None selects no pod, an empty one every pod of the namespace."""
+    unhealthy_pod_eviction_policy: str = "IfHealthyBudget"
+
+
+class BudgetStatus(Wire, frozen=True):
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+
+
+class DisruptionBudget(Wire, frozen=True):
+    """A PodDisruptionBudget."""
+
+    metadata: Metadata
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()
+
+    @property
+    def spares_unready(self) -> bool:
+        """Whether pods that are not ready may be evicted whatever it allows."""
+        enough = self.status.current_healthy >= self.status.desired_healthy > 0
+        return enough or self.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"

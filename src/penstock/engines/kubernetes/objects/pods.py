@@ -212,6 +212,16 @@ class Pod(Wire, frozen=True):
     def leaving(self) -> bool:
         return self.metadata.deletion_timestamp is not None
 
+    @property
+    def disruptable(self) -> bool:
+        """Whether evicting it counts as a disruption: it runs, and has not been asked to leave."""
+        return self.status.phase not in ("Succeeded", "Failed", "Pending") and not self.leaving
+
+    @property
+    def unready(self) -> bool:
+        """Whether its kubelet says that it is not ready."""
+        return any(one.type == "Ready" and one.status == "False" for one in self.status.conditions)
+
 
 class PodTemplate(Wire, frozen=True):
     """What pods of a workload are made from."""
