@@ -188,8 +188,9 @@ class Placing:
             self._await_pod(gang, slot, PODS_S)
         elif finished is not None:
             on.ended(slot.key, finished)
+            self._tell(on, slot.key)
         else:
-            on.failed(slot.key, GONE)
+            self._fail(on, slot.key, GONE)
 
     def suspend_first(self, gang: Gang) -> None:
         """Suspend a workload that runs without having been started here."""
