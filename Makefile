@@ -8,7 +8,7 @@ WORKERS ?= auto
 PYTEST_ARGS ?=
 COVERED_BY := tests/core tests/control tests/sim/replay tests/report tests/migrate tests/traces
 
-.PHONY: help demo test lint audit install install-torch bench docs sim sim-planted soak coverage mutants clean
+.PHONY: help demo test lint audit install install-torch bench docs sim sim-planted sim-kubernetes sim-kubernetes-planted soak coverage mutants clean
 
 help:
 	@echo "make demo     a server, real trainings, a preemption, a dead node, a report in demo-out/"
@@ -16,6 +16,7 @@ help:
 	@echo "make lint     ruff, mypy --strict, import contracts, sizes, starts"
 	@echo "make audit    known vulnerabilities of the locked dependencies; needs the network"
 	@echo "make sim SEEDS=n   the fault simulator; make sim-planted proves that it finds bugs"
+	@echo "make sim-kubernetes SEEDS=n   the same of a Kubernetes cluster; make sim-kubernetes-planted likewise"
 	@echo "make bench    the benchmarks, one JSON object a line"
 	@echo "make docs     the generated parts of docs/"
 	@echo "make soak     the long versions: 20,000 seeds, properties with 20 times the examples, 300 kill points (hours)"
@@ -65,8 +66,15 @@ sim: $(VENV)/.demo
 sim-planted: $(VENV)/.demo
 	$(BIN)/python -m penstock.sim --planted
 
+sim-kubernetes: $(VENV)/.demo
+	$(BIN)/python -m penstock.sim --kubernetes --seeds $(SEEDS)
+
+sim-kubernetes-planted: $(VENV)/.demo
+	$(BIN)/python -m penstock.sim --kubernetes --planted
+
 soak: $(VENV)/.dev
 	$(BIN)/python -m penstock.sim --seeds 20000 --first 100000
+	$(BIN)/python -m penstock.sim --kubernetes --seeds 20000 --first 100000
 	PENSTOCK_SLOW=1 $(BIN)/python -m pytest -m hypothesis
 	PENSTOCK_SLOW=1 $(BIN)/python -m pytest tests/crash tests/server/test_schema.py tests/server/test_noisy_neighbour.py
 

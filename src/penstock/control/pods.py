@@ -23,7 +23,7 @@ from penstock.core.order.turns import Submitter, TooManyWaiting
 from penstock.engines.kubernetes.api.client import Client
 from penstock.engines.kubernetes.api.credentials import Access
 from penstock.engines.kubernetes.engine import KubernetesEngine
-from penstock.engines.kubernetes.gangs.gang import GANG_JOB_LABEL, Refused
+from penstock.engines.kubernetes.gangs.gang import GANG_JOB_LABEL, Refused, Terms
 from penstock.engines.kubernetes.server import LiveJob, LivePlace, Outlook
 from penstock.ports import Clock, NodeSession
 
@@ -136,7 +136,8 @@ class PodJobs:
                 if attempt is not None and replica.holds
             ]
             asks = tuple(ask.each_of(rank) for rank in range(ask.replica_total))
-            yield LiveJob(job.id, gang, asks, tuple(places), job.hold is not None, job.protected)
+            terms = Terms(job.spec.queue, job.spec.priority, job.spec.preemptible, adopted=True)
+            yield LiveJob(job.id, gang, asks, tuple(places), job.hold is not None, terms, job.protected)
 
     def stop_text(self, job_id: JobId) -> str:
         state = self._service.controller.state

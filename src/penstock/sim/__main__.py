@@ -5,15 +5,20 @@ Prints a progress line, then a summary; the exit code is 1 when a promise was br
 
 import argparse
 import json
+import logging
 import multiprocessing
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 from penstock.core.model.words import counted
-from penstock.sim.world.planted import PLANTED_BUGS, planted
+from penstock.sim.pods import planted as pods_planted
+from penstock.sim.pods.world import PodOutcome, play
+from penstock.sim.world.planted import PLANTED_BUGS, Bug, planted
 from penstock.sim.world.world import World, WorldOutcome
 
 PLANTED_SEEDS_MAX = 600
@@ -73,21 +78,63 @@ EXPECTED_PROBES = (
 """Rare situations that a big run should reach; those it did not are named."""
 
 
-def run_seed(seed: int) -> WorldOutcome:
+EXPECTED_OF_PODS = (
+    "server_crashed",
+    "leader_replaced",
+    "rough_network",
+    "compacted",
+    "cordoned",
+    "node_gone",
+    "node_added",
+)
+
+Outcome = WorldOutcome | PodOutcome
+
+
+class Simulated(NamedTuple):
+    """What is simulated: machines with agents, or a Kubernetes cluster."""
+
+    play: Callable[[int], Outcome]
+    bugs: Mapping[str, Bug]
+    planted: Callable[[str], AbstractContextManager[None]]
+    expected: tuple[str, ...]
+
+
+MACHINES = Simulated(lambda seed: World(seed).run(), PLANTED_BUGS, planted, EXPECTED_PROBES)
+PODS = Simulated(play, pods_planted.PLANTED_BUGS, pods_planted.planted, EXPECTED_OF_PODS)
+
+
+def _run_seed(of: Simulated, seed: int) -> Outcome:
     try:
-        return World(seed).run()
+        return of.play(seed)
     except Exception as error:
         raise RuntimeError(f"seed {seed}: the simulator itself failed: {error!r}") from error
 
 
-def _find(name: str) -> tuple[str, int | None, str]:
+def run_seed(seed: int) -> Outcome:
+    return _run_seed(MACHINES, seed)
+
+
+def run_pods(seed: int) -> Outcome:
+    return _run_seed(PODS, seed)
+
+
+def _find(of: Simulated, name: str) -> tuple[str, int | None, str]:
     """Return (bug, the first seed that finds it or None, what it found)."""
-    with planted(name):
+    with of.planted(name):
         for seed in range(PLANTED_SEEDS_MAX):
-            outcome = run_seed(seed)
+            outcome = _run_seed(of, seed)
             if outcome.violations:
                 return name, seed, outcome.violations[0]
     return name, None, ""
+
+
+def find_bug(name: str) -> tuple[str, int | None, str]:
+    return _find(MACHINES, name)
+
+
+def find_bug_of_pods(name: str) -> tuple[str, int | None, str]:
+    return _find(PODS, name)
 
 
 def main() -> None:
@@ -96,41 +143,47 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="run this one seed and print everything")
     parser.add_argument("--planted", action="store_true", help="prove that each planted bug is found")
+    parser.add_argument("--kubernetes", action="store_true", help="simulate a Kubernetes cluster, not machines")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
+    of = PODS if given.kubernetes else MACHINES
+    logging.disable(logging.WARNING)  # faults are what is played here
     if given.seed is not None:
-        sys.exit(_one(given.seed))
+        sys.exit(_one(of, given.seed))
     with multiprocessing.get_context("fork").Pool(given.processes) as pool:
         if given.planted:
-            sys.exit(_prove(pool.imap_unordered(_find, sorted(PLANTED_BUGS))))
+            found = pool.imap_unordered(find_bug_of_pods if given.kubernetes else find_bug, sorted(of.bugs))
+            sys.exit(_prove(found, len(of.bugs)))
         seeds = range(given.first, given.first + given.seeds)
-        sys.exit(_many(pool.imap_unordered(run_seed, seeds, chunksize=8), given.seeds))
+        outcomes = pool.imap_unordered(run_pods if given.kubernetes else run_seed, seeds, chunksize=8)
+        sys.exit(_many(outcomes, given.seeds, of.expected))
 
 
-def _one(seed: int) -> int:
-    outcome = run_seed(seed)
+def _one(of: Simulated, seed: int) -> int:
+    outcome = _run_seed(of, seed)
     print(json.dumps({"seed": seed, "violations": outcome.violations, "probes": outcome.probes}, indent=2))
     return 1 if outcome.violations else 0
 
 
-def _prove(found: Iterable[tuple[str, int | None, str]]) -> int:
+def _prove(found: Iterable[tuple[str, int | None, str]], total: int) -> int:
     missed = 0
     for name, seed, what in found:
         print(f"  {name}: " + (f"found by seed {seed}: {what}" if seed is not None else "NOT FOUND"))
         missed += seed is None
-    print(f"{len(PLANTED_BUGS) - missed} of {len(PLANTED_BUGS)} planted bugs found")
+    print(f"{total - missed} of {total} planted bugs found")
     return 1 if missed else 0
 
 
-def _many(outcomes: Iterable[WorldOutcome], total: int) -> int:
+def _many(outcomes: Iterable[Outcome], total: int, expected: tuple[str, ...]) -> int:
     begun = time.monotonic()
     probes: Counter[str] = Counter()
-    failed: list[WorldOutcome] = []
+    failed: list[Outcome] = []
     records = steps = simulated_ms = done = 0
     for outcome in outcomes:
         done += 1
         probes.update(outcome.probes)
-        records, steps = records + outcome.records, steps + outcome.steps
+        records += outcome.records
+        steps += outcome.steps if isinstance(outcome, WorldOutcome) else outcome.bound
         simulated_ms += outcome.simulated_ms
         if outcome.violations:
             failed.append(outcome)
@@ -138,11 +191,12 @@ def _many(outcomes: Iterable[WorldOutcome], total: int) -> int:
         if sys.stderr.isatty():
             print(f"\r{done}/{total} seeds, {len(failed)} failed", end="", file=sys.stderr, flush=True)
     took_s = time.monotonic() - begun
+    what = "steps" if expected is EXPECTED_PROBES else "pods bound"
     hours = simulated_ms / 3_600_000
-    print(f"{done} seeds in {took_s:.1f} s: {steps} steps, {records} log records, {hours:.1f} simulated hours")
+    print(f"{done} seeds in {took_s:.1f} s: {steps} {what}, {records} log records, {hours:.1f} simulated hours")
     print(f"violations: {counted(len(failed), 'seed')}" + (f" {sorted(o.seed for o in failed)[:20]}" if failed else ""))
-    missing = [name for name in EXPECTED_PROBES if not probes[name]]
-    print("reached: " + ", ".join(f"{name} {probes[name]}" for name in EXPECTED_PROBES if probes[name]))
+    missing = [name for name in expected if not probes[name]]
+    print("reached: " + ", ".join(f"{name} {probes[name]}" for name in expected if probes[name]))
     if missing:
         print("never reached: " + ", ".join(missing))
     return 1 if failed else 0

@@ -161,7 +161,9 @@ class KubernetesEngine:
     def _adopt(self, job: LiveJob) -> None:
         """Take over a gang whose job is in the log: its pods are found by what stands on them, or by their names."""
         namespace, _, name = job.gang.partition("/")
-        gang = Gang(namespace, name, Facts(len(job.asks)), slots=[Slot(ask) for ask in job.asks], held=job.held)
+        gang = Gang(
+            namespace, name, Facts(len(job.asks)), slots=[Slot(ask) for ask in job.asks], held=job.held, terms=job.terms
+        )
         for place in job.places:
             slot = gang.slots[place.key.rank]
             slot.node, slot.devices = place.node, place.devices

@@ -98,7 +98,7 @@ class Placing:
             self._start_later(on, order)
         elif key.rank >= len(gang.slots) or not gang.complete:
             self._fail(on, key, GONE)  # while a pod of its gang is missing none is bound: it could not go on
-        elif differs(order.ask, gang.slots[key.rank].ask):
+        elif gang.renewed or differs(order.ask, gang.slots[key.rank].ask):
             self._fail(on, key, CHANGED)
         elif gang.workload is not None:
             self._start_workload(gang, on, order)

@@ -9,7 +9,7 @@ from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.gang import GangAsk
 from penstock.core.model.ids import Incarnation, JobId, NodeName
 from penstock.core.model.resources import ReplicaAsk
-from penstock.engines.kubernetes.gangs.gang import Refused
+from penstock.engines.kubernetes.gangs.gang import Refused, Terms
 from penstock.ports import NodeSession
 
 
@@ -31,6 +31,7 @@ class LiveJob(NamedTuple):
     """By rank."""
     places: tuple[LivePlace, ...]
     held: bool
+    terms: Terms
     protected: str = ""
     """Why it must not be disrupted for others."""
 

@@ -53,6 +53,9 @@ class Settling:
             elif gang.workload is not None and gang.workload.over:
                 self._server.cancel(gang.job_id, "its workload has ended")
                 self._gangs.forget(gang)
+            elif gang.renewed:
+                self._server.cancel(gang.job_id, "it has another queue or priority by now: a new job follows")
+                self._gangs.reform(gang)
             elif gang.held and gang.complete:
                 self._rank(gang)
             elif gang.complete and (gang.edited or gang.lacks_ranks):
@@ -73,6 +76,7 @@ class Settling:
             if isinstance(found, Refused):
                 gang.refused, gang.again_s = not found.again, _now_s() + SETTLE_S
                 self._say(gang.members.values(), found)
+                self._gangs.forget_empty(gang)
             else:
                 self._gangs.submitted(gang, found)
                 self._submitted(found)

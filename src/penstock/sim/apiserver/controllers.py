@@ -4,7 +4,7 @@ owners take what they own along, and what is bound runs.
 One call of `reconcile` brings everything one step on; tests call it as often as they like.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.sim.apiserver.kinds import set_condition
@@ -211,11 +211,30 @@ def short_of(store: Store, pod: Object, *, admitted: bool = False) -> str:
 
 
 def _asked(pod: Object) -> dict[str, int]:
-    found = {"pods": 1}
+    """Return what a pod takes. Source: pkg/kubelet/lifecycle and component-helpers/resource of Kubernetes."""
+    found: dict[str, int] = {}
+    beside: dict[str, int] = {}
+    peak: dict[str, int] = {}
     for container in pod["spec"]["containers"]:
-        for name, text in (container.get("resources", {}).get("requests") or {}).items():
-            found[name] = found.get(name, 0) + int(str(text).removesuffix("Gi"))
-    return found
+        found = _more(found, _of(container))
+    for container in pod["spec"].get("initContainers", ()):
+        if container.get("restartPolicy") == "Always":
+            beside = _more(beside, _of(container))
+            peak = {**peak, **{name: max(n, peak.get(name, 0)) for name, n in beside.items()}}
+        else:
+            step = _more(beside, _of(container))
+            peak = {**peak, **{name: max(n, peak.get(name, 0)) for name, n in step.items()}}
+    found = _more(found, beside)
+    return {**found, **{name: max(n, found.get(name, 0)) for name, n in peak.items()}, "pods": 1}
+
+
+def _of(container: Object) -> dict[str, int]:
+    requests = container.get("resources", {}).get("requests") or {}
+    return {name: int(str(text).removesuffix("Gi")) for name, text in requests.items()}
+
+
+def _more(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
 def _owned(pod: Object, job: Object) -> bool:

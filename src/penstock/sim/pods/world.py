@@ -21,6 +21,7 @@ from penstock.sim.apiserver.selecting import Object
 from penstock.sim.pods.checks import GPU, Checks
 from penstock.sim.pods.client import CALM, Trouble
 from penstock.sim.pods.loop import run
+from penstock.sim.pods.people import SMALL_GPUS, People
 from penstock.sim.pods.server import PodServer
 from penstock.sim.world.disk import SimDisk
 
@@ -29,8 +30,6 @@ SAFETY_S, DRAINED_S = 14.0, 600.0
 STEP_S = 0.2
 """Kubelets, controllers and the other scheduler look this often."""
 VIOLATIONS_MAX = 5
-SMALL_GPUS = 3
-"""Most that one queue may hold at once."""
 INVARIANTS_SHARE = 0.1
 PACE: tuple[tuple[Any, str, float], ...] = (
     (sessions, "FLUSH_S", 0.1), (engine, "FLUSH_S", 0.1), (sessions, "ALIVE_S", 2.0), (engine, "AGAIN_S", 1.0),
@@ -66,10 +65,6 @@ class PodWorld:
         self._servers = 0
         self.trouble = CALM
         self.probes: dict[str, int] = {}
-        self.wanted: dict[str, dict[str, Any]] = {}
-        """Pods without a controller, by name: they are made anew until they have succeeded."""
-        self.gangs: dict[str, list[str]] = {}
-        self.jobs: list[str] = []
         self._numbers = 0
         self.done: set[str] = set()
 
@@ -78,11 +73,12 @@ class PodWorld:
 
     async def play(self) -> PodOutcome:
         self.now_s: Callable[[], float] = asyncio.get_running_loop().time
+        self.people = People(self.store, self.rng, self.now_s, SAFETY_S - 3.0)
         self.checks = Checks(self.store, self.config, self.now_s, self._stale_leads)
         for _ in range(self.rng.randint(2, 4)):
             self.add_node()
         self.start_server()
-        steps = [self.kubelets_and_controllers(), self.other_scheduler(), self.people(), self.faults()]
+        steps = [self.kubelets_and_controllers(), self.other_scheduler(), self.people.run(), self.faults()]
         tasks = [asyncio.create_task(step) for step in steps]
         try:
             await self._until(lambda: self.now_s() >= SAFETY_S)
@@ -107,7 +103,7 @@ class PodWorld:
     async def _until(self, done: Callable[[], bool]) -> None:
         while not done() and not self.checks.violations and self.now_s() < DRAINED_S:
             await asyncio.sleep(0.5)
-            self.checks.look(self.gangs)
+            self.checks.look(self.people.gangs)
             for server in (self.server, *self._old):
                 if server is not None and server.fault is not None:
                     self.checks.violations.append(f"the server failed: {server.fault.exceptions!r}")  # type: ignore[attr-defined]
@@ -133,13 +129,13 @@ class PodWorld:
             any(c["type"] in ("Complete", "Failed") for c in job["status"].get("conditions", ()))
             for job in self.store.all_of("jobs").values()
         )
-        return jobs and ended and self.done >= self.wanted.keys()
+        return jobs and ended and self.done >= self.people.wanted.keys()
 
     def _last_look(self) -> None:
         if self.checks.violations:
             return
         if not self._drained():
-            left = sorted(self.wanted.keys() - self.done)
+            left = sorted(self.people.wanted.keys() - self.done)
             jobs = [
                 (job.spec.name, job.state, job.hold is not None, job.last_attempt)
                 for job in (self.server.controller.state.jobs.values() if self.server is not None else ())
@@ -199,7 +195,7 @@ class PodWorld:
             await asyncio.sleep(STEP_S)
             self.kubelets.reconcile(self.now_s())
             self.controllers.reconcile()
-            for name, body in self.wanted.items():
+            for name, body in self.people.wanted.items():
                 pod = self.store.all_of("pods").get(("default", name))
                 leaves = pod is not None and pod["metadata"].get("deletionTimestamp")
                 if pod is not None and pod["status"]["phase"] == "Succeeded" and not leaves:
@@ -226,98 +222,6 @@ class PodWorld:
         there = {**pod, "spec": {**pod["spec"], "nodeName": node}}
         taken = self.store.all_of("nodes")[("", node)]["spec"].get("unschedulable")
         return not taken and not short_of(self.store, there)
-
-    async def people(self) -> None:
-        """Submit, delete, relabel."""
-        while self.now_s() < SAFETY_S - 3.0:
-            await asyncio.sleep(self.rng.expovariate(1.5))
-            action = self.rng.choices(
-                (self.single, self.gang, self.job, self.foreign, self.apart, self.delete, self.budget),
-                (4, 3, 3, 2, 1, 2, 1),
-            )[0]
-            action()
-
-    def body(
-        self, name: str, gpus: int, cpus: int = 1, labels: dict[str, str] | None = None, *, size: int = 1, **spec: Any
-    ) -> Any:
-        asked = {"cpu": str(cpus), **({GPU: str(gpus)} if gpus else {})}
-        queue = self.rng.choice(({}, {"penstock.dev/queue": "small"})) if size * gpus <= SMALL_GPUS else {}
-        return {
-            "metadata": {
-                "name": name,
-                "labels": {**queue, **(labels or {})},
-                "annotations": {"test/run-s": f"{self.rng.uniform(0.5, 8.0):.1f}"},
-            },
-            "spec": {
-                "schedulerName": "penstock",
-                "terminationGracePeriodSeconds": 1,
-                "priorityClassName": self.rng.choice(("", "", "high")),
-                "containers": [{"name": "main", "resources": {"limits": asked}}],
-                **spec,
-            },
-        }
-
-    def _want(self, body: Any) -> None:
-        self.wanted[body["metadata"]["name"]] = body
-        self.store.create(self.kind("pods"), "default", body)
-
-    def single(self) -> None:
-        self._want(self.body(self.name("p"), self.rng.randint(0, 2), self.rng.randint(1, 3)))
-
-    def gang(self) -> None:
-        name, size, gpus = self.name("g"), self.rng.randint(2, 4), self.rng.randint(0, 2)
-        labels = {"penstock.dev/gang": name, "penstock.dev/gang-size": str(size)}
-        first = self.body(name, gpus, labels=labels, size=size)
-        self.gangs[name] = [f"{name}-{i}" for i in range(size)]
-        for pod in self.gangs[name]:
-            self._want({**first, "metadata": {**first["metadata"], "name": pod}})
-
-    def apart(self) -> None:
-        """Pods of which no two may be on one node."""
-        name = self.name("a")
-        term = {"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": "kubernetes.io/hostname"}
-        affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-        for i in range(2):
-            self._want(self.body(f"{name}-{i}", 0, labels={"app": name}, affinity=affinity))
-
-    def job(self) -> None:
-        name, size = self.name("j"), self.rng.randint(1, 3)
-        self.jobs.append(name)
-        template = self.body(name, self.rng.randint(0, 2), size=size)
-        queue = template["metadata"]["labels"].get("penstock.dev/queue", "default")
-        spec = {
-            "suspend": self.rng.random() < 0.8,
-            "parallelism": size,
-            "completions": size + self.rng.randint(0, 2),
-            "completionMode": self.rng.choice(("Indexed", "NonIndexed")),
-            "template": {"metadata": {**template["metadata"], "name": ""}, "spec": template["spec"]},
-        }
-        body = {"metadata": {"name": name, "labels": {"penstock.dev/queue": queue}}, "spec": spec}
-        self.store.create(self.kind("jobs", "batch"), "default", body)
-
-    def foreign(self) -> None:
-        body = self.body(self.name("f"), self.rng.randint(0, 1), schedulerName="default-scheduler")
-        self.store.create(self.kind("pods"), "default", body)
-
-    def budget(self) -> None:
-        running = [p for p in self.store.all_of("pods").values() if p["status"]["phase"] == "Running"]
-        if running:
-            labels = self.rng.choice(running)["metadata"].get("labels") or {}
-            spec = {"selector": {"matchLabels": labels}, "maxUnavailable": self.rng.randint(0, 1)}
-            self.store.create(
-                self.kind("poddisruptionbudgets", "policy"),
-                "default",
-                {"metadata": {"name": self.name("b")}, "spec": spec},
-            )
-
-    def delete(self) -> None:
-        names = [name for (_, name), pod in self.store.all_of("pods").items() if pod["status"]["phase"] not in OVER]
-        if names and self.rng.random() < 0.7:
-            self.store.delete(self.kind("pods"), ("default", self.rng.choice(sorted(names))), 1)
-        elif self.jobs:
-            with_grace = ("default", self.rng.choice(self.jobs))
-            if with_grace in self.store.all_of("jobs"):
-                self.store.delete(self.kind("jobs", "batch"), with_grace)
 
     # Faults.
 

@@ -37,7 +37,8 @@ class Patch(NamedTuple):
     wrap: Wrap
 
 
-def _always(value: Any) -> Wrap:
+def always(value: Any) -> Wrap:
+    """Return what makes a function return always this."""
     return lambda real: lambda *_, **__: value
 
 
@@ -151,18 +152,18 @@ PLANTED_BUGS: dict[str, Bug] = {
     ),
     "plan_not_verified": Bug(
         "a plan is committed without looking at what changed meanwhile",
-        (Patch(verify._Check, "_take", _always(True)), Patch(verify._Check, "_within_quota", _always(True))),
+        (Patch(verify._Check, "_take", always(True)), Patch(verify._Check, "_within_quota", always(True))),
     ),
     "old_attempt_accepted": Bug(
         "reports of an older attempt are taken for the current one",
-        (Patch(reports, "_is_current", _always(True)),),
+        (Patch(reports, "_is_current", always(True)),),
     ),
     "node_lost_too_early": Bug(
         "the server counts a node as lost before the node has ended its processes",
         (Patch(leases.Leases, "_has_expired", _expired_early),),
     ),
     "start_not_resent": Bug(
-        "a start order that got lost is never sent again", (Patch(orders, "_missing_starts", _always([])),)
+        "a start order that got lost is never sent again", (Patch(orders, "_missing_starts", always([])),)
     ),
     "released_before_gone": Bug(
         "places are freed when the stop is asked for, not when the processes are gone",
@@ -176,18 +177,18 @@ PLANTED_BUGS: dict[str, Bug] = {
         "a submit is answered before its commit is on disk", (Patch(controller.Controller, "handle", _answered_early),)
     ),
     "stale_controller_commits": Bug(
-        "the epoch is not compared inside the transaction", (Patch(disk.SimDisk, "_is_stale", _always(False)),)
+        "the epoch is not compared inside the transaction", (Patch(disk.SimDisk, "_is_stale", always(False)),)
     ),
     "held_tenant_starts": Bug(
         "a start that was planned before its tenant was held is committed all the same",
-        (Patch(verify._Check, "_held", _always(False)),),
+        (Patch(verify._Check, "_held", always(False)),),
     ),
     "held_tenant_goes_on": Bug(
-        "what runs of a tenant that is to leave is not asked to", (Patch(money, "_make_leave", _always(None)),)
+        "what runs of a tenant that is to leave is not asked to", (Patch(money, "_make_leave", always(None)),)
     ),
     "account_posted_blindly": Bug(
         "what was worked out is written though the account has changed since",
-        (Patch(money, "_has_changed", _always(False)),),
+        (Patch(money, "_has_changed", always(False)),),
     ),
     "numbers_with_gaps": Bug(
         "invoices and credit notes are counted together",
@@ -195,11 +196,11 @@ PLANTED_BUGS: dict[str, Bug] = {
     ),
     "claims_close_for_all": Bug(
         "what programs of one tenant print about a node closes it for all tenants",
-        (Patch(health, "_agree", _always(True)),),
+        (Patch(health, "_agree", always(True)),),
     ),
     "limit_measured_before_names": Bug(
         "a request is measured as it was sent, not as what its names stand for",
-        (Patch(size, "_named", _always({})),),
+        (Patch(size, "_named", always({})),),
     ),
     "rule_checked_after_work": Bug(
         "the jobs of a request are made, and then it is measured and refused",
@@ -223,6 +224,13 @@ def planted(name: str) -> Iterator[None]:
     bug = PLANTED_BUGS.get(name)
     if bug is None:
         raise ValueError(f"no planted bug named {name}; known: {sorted(PLANTED_BUGS)}")
+    with plant(bug):
+        yield
+
+
+@contextmanager
+def plant(bug: Bug) -> Iterator[None]:
+    """Plant a bug while the context lasts. Raises: AttributeError when a function that it replaces does not exist."""
     real = [_function(patch) for patch in bug.patches]
     try:
         for patch, function in zip(bug.patches, real, strict=True):

@@ -54,6 +54,16 @@ class Facts(NamedTuple):
     """The label of nodes of which all have to have one value; None: any nodes."""
 
 
+class Terms(NamedTuple):
+    """What a job of a gang cannot be edited in while it waits: where these change, another job takes its place."""
+
+    queue: str
+    priority: int
+    preemptible: bool
+    adopted: bool = False
+    """It is that of the log: a queue that was not named has its name by now."""
+
+
 class Slot(msgspec.Struct, eq=False):
     """One rank."""
 
@@ -104,6 +114,10 @@ class Gang(msgspec.Struct, eq=False):
     done_before: dict[str, str] = {}
     edited: bool = False
     """Its pods ask for something else than its job: the server has to be told."""
+    terms: Terms | None = None
+    """Those of its job."""
+    renewed: bool = False
+    """It has other terms than its job by now."""
 
     @property
     def id(self) -> GangId:
@@ -201,13 +215,14 @@ def new_job(gang: Gang, ask_of: AskOf, *, tenant_known: bool) -> NewJob:
     """Return the job that a whole gang is, and give it its slots. Raises: BadAmount."""
     gang.slots = slots_of(gang, ask_of)
     lead = gang.workload.sets[0].pod if gang.workload is not None else gang.members[gang.slots[0].pod]
-    said = _said(gang, lead)
+    said, terms = _said(gang, lead), terms_of(gang, lead)
+    gang.terms = terms
     spec = JobSpec(
         command=COMMAND,
         ask=gang_ask([slot.ask for slot in gang.slots], said.get(POOL_LABEL, "")),
         name=gang.name.partition("/")[2],
-        priority=lead.spec.priority if gang.facts.priority is None else gang.facts.priority,
-        preemptible=said.get(PREEMPTIBLE_LABEL, "true") != "false",
+        priority=terms.priority,
+        preemptible=terms.preemptible,
         preempts=lead.spec.preemption_policy != "Never",
         grace_ms=1000 * lead.spec.termination_grace_period_seconds,
         labels=((GANG_JOB_LABEL, gang.label),),
@@ -217,11 +232,21 @@ def new_job(gang: Gang, ask_of: AskOf, *, tenant_known: bool) -> NewJob:
         spec = msgspec.structs.replace(spec, tenant=TenantName(gang.namespace))
     else:
         unnamed.append("tenant")
-    if queue := gang.facts.queue or said.get(QUEUE_LABEL, ""):
-        spec = msgspec.structs.replace(spec, queue=QueueName(queue))
+    if terms.queue:
+        spec = msgspec.structs.replace(spec, queue=QueueName(terms.queue))
     else:
         unnamed.append("queue")
     return NewJob(spec, unnamed=tuple(unnamed))  # type: ignore[arg-type]
+
+
+def terms_of(gang: Gang, lead: Pod) -> Terms:
+    """Return the terms of a gang with this first pod."""
+    said, facts = _said(gang, lead), gang.facts
+    return Terms(
+        facts.queue or said.get(QUEUE_LABEL, ""),
+        lead.spec.priority if facts.priority is None else facts.priority,
+        said.get(PREEMPTIBLE_LABEL, "true") != "false",
+    )
 
 
 def _said(gang: Gang, lead: Pod) -> Mapping[str, str]:

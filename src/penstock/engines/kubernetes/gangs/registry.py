@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from penstock.core.model.ids import JobId
-from penstock.engines.kubernetes.gangs.gang import Facts, Gang, GangId
+from penstock.engines.kubernetes.gangs.gang import Facts, Gang, GangId, terms_of
 from penstock.engines.kubernetes.gangs.workloads import Workload
 from penstock.engines.kubernetes.objects.pods import Pod
 
@@ -39,6 +39,8 @@ class Gangs:
         if gang.job_id is None:
             new = known is None or known.spec != pod.spec or gang.facts != facts
             gang.facts, gang.refused = facts, gang.refused and not new
+        elif len(gang.members) == 1:  # pods of a gang may differ: the one that comes first counts
+            _compare(gang, facts, pod)
         self.mark(gang)
         return gang
 
@@ -50,6 +52,8 @@ class Gangs:
         if gang.workload is None or gang.workload.sets != workload.sets or gang.facts != facts:
             gang.refused, gang.edited = False, gang.job_id is not None and not gang.placed
         gang.workload, gang.facts = workload, facts
+        if gang.job_id is not None and workload.sets:
+            _compare(gang, facts, workload.sets[0].pod)
         self.mark(gang)
         return gang
 
@@ -62,9 +66,14 @@ class Gangs:
             if slot is not None and slot.key is None:
                 slot.pod = ""
             self.mark(gang)
-            if not gang.members and gang.job_id is None and gang.workload is None:
-                self.forget(gang)
+            if not gang.asked:  # else once the answer is here
+                self.forget_empty(gang)
         return gang
+
+    def forget_empty(self, gang: Gang) -> None:
+        """Forget a gang that has neither pods nor a job."""
+        if not gang.members and gang.job_id is None and gang.workload is None:
+            self.forget(gang)
 
     def adopt(self, gang: Gang, job_id: JobId) -> None:
         """Add a gang whose job is known from the log."""
@@ -95,6 +104,8 @@ class Gangs:
     def submitted(self, gang: Gang, job_id: JobId) -> None:
         gang.job_id = job_id
         self._of_job[job_id] = gang
+        for pod in tuple(gang.members.values()) if len(gang.members) == 1 else ():
+            _compare(gang, gang.facts, pod)
         self.mark(gang)  # its pods may have changed meanwhile
 
     def mark(self, gang: Gang) -> None:
@@ -164,4 +175,15 @@ def _calls(gang: Gang) -> bool:
         return gang.complete and not gang.refused
     if gang.placed:
         return False  # its attempt ends first
+    if gang.renewed:
+        return True
     return gang.complete == gang.held or (gang.complete and (gang.edited or gang.lacks_ranks))
+
+
+def _compare(gang: Gang, facts: Facts, lead: Pod) -> None:
+    """Note whether a gang has other terms than its job by now."""
+    gang.facts = gang.facts._replace(queue=facts.queue, priority=facts.priority)
+    known, terms = gang.terms, terms_of(gang, lead)
+    if known is not None and known.adopted and not terms.queue:
+        terms = terms._replace(queue=known.queue)  # it may have been the default
+    gang.renewed = known is not None and known._replace(adopted=False) != terms
