@@ -96,6 +96,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "import yunikorn": ("penstock import yunikorn queues.yaml",),
     "schema": ("penstock schema", "penstock schema cluster > cluster.schema.json"),
     # Server
+    "manifests": (
+        "penstock manifests | kubectl apply -f -",
+        "penstock manifests --replicas 2 --store-secret penstock-database",
+        "penstock manifests --chart penstock-chart",
+    ),
     "up": ("penstock up", "penstock up --cluster cluster.yaml", "penstock up --engine kubernetes"),
     "down": ("penstock down",),
     "store backup": ("penstock store backup log.penstock",),

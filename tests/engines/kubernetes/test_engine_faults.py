@@ -138,3 +138,24 @@ def used(c, node: str, whose: str = "") -> int:
         and pod["status"]["phase"] not in ("Succeeded", "Failed")
         and name.startswith(whose)
     )
+
+
+async def withdrawn_start(c) -> None:
+    """Let a start be withdrawn while its Binding may still be on its way."""
+    c.api.faults.append(Fault("POST", "binding", 504, times=1000))
+    c.pod("late")
+    await until(lambda: sum("binding" in seen.path for seen in c.api.seen) > 1)
+    (job,) = (job for job in c.state.jobs.values() if job.spec.name == "late")
+    c.engine._server.cancel(job.id, "a test")
+    await until(lambda: "penstock.dev/withdrawn" in c.get("late")["metadata"].get("annotations", {}))
+    c.api.faults.clear()
+
+
+def test_a_start_that_is_withdrawn_changes_the_pod_so_that_a_binding_on_its_way_fails():
+    async def work() -> None:
+        async with cluster("n1") as c:
+            await withdrawn_start(c)
+            assert c.get("late")["metadata"]["annotations"] == {"penstock.dev/withdrawn": "1.1.0"}
+            await until(lambda: [row.state for row in c.disk.finished_jobs(9)] == ["cancelled"])
+
+    run(work)

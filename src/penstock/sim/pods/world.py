@@ -325,17 +325,22 @@ def _config(rng: random.Random) -> ClusterConfig:
 
 def play(seed: int) -> PodOutcome:
     """Play one seed."""
+    return play_world(PodWorld(seed))
+
+
+def play_world(world: PodWorld) -> PodOutcome:
+    """Play a world in virtual time."""
     saved = [(module, name, getattr(module, name)) for module, name, _ in PACE]
     for module, name, value in PACE:
         setattr(module, name, value)
     pauses, reflector.BACKOFF_S = reflector.BACKOFF_S, (0.05, 0.5)
     waits, binding.WAIT_S = binding.WAIT_S, (0.02, 0.5)
     try:
-        return run(PodWorld(seed).play())
+        return run(world.play())
     finally:
         reflector.BACKOFF_S, binding.WAIT_S = pauses, waits
         for module, name, value in saved:
             setattr(module, name, value)
 
 
-__all__ = ["PodOutcome", "PodWorld", "Refused", "play"]
+__all__ = ["PodOutcome", "PodWorld", "Refused", "play", "play_world"]

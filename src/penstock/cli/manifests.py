@@ -1,0 +1,45 @@
+"""`penstock manifests`: what a Kubernetes cluster needs to run the server."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.core.model.errors import InvalidInput
+
+
+def manifests(
+    namespace: Annotated[str, typer.Option(help="Namespace of the server.")] = "penstock",
+    image: Annotated[str, typer.Option(help="Image that it runs; see Containerfile.")] = "penstock:latest",
+    replicas: Annotated[int, typer.Option(help="How many servers; more than one share a database.")] = 1,
+    store_secret: Annotated[
+        str, typer.Option(help="Secret with the key url: a PostgreSQL database. Without it: SQLite on a volume.")
+    ] = "",
+    storage: Annotated[str, typer.Option(help="Size of that volume.")] = "10Gi",
+    cpu: Annotated[str, typer.Option(help="CPU that each server asks for.")] = "500m",
+    memory: Annotated[str, typer.Option(help="Memory that each server asks for, at most.")] = "1Gi",
+    cluster_config: Annotated[
+        str, typer.Option(help="ConfigMap with the key cluster.yaml: pools, tenants, queues.")
+    ] = "",
+    network_policy: Annotated[bool, typer.Option(help="Let in nothing but the API.")] = True,
+    chart: Annotated[Path | None, typer.Option(help="Write a Helm chart into this new folder instead.")] = None,
+    json: Annotated[bool, typer.Option("--json", hidden=True)] = False,
+) -> None:
+    """Print what a Kubernetes cluster needs to run the server, for kubectl apply -f -."""
+    from penstock import __version__
+    from penstock.engines.kubernetes.install import writing
+    from penstock.engines.kubernetes.install.values import Values
+
+    values = Values(
+        namespace, image, replicas, store_secret, storage, cpu, memory, cluster_config, network_policy
+    ).check()
+    if chart is None:
+        typer.echo(writing.manifests(values), nl=False)
+        return
+    if chart.exists():
+        raise InvalidInput(f"--chart {chart}: it exists, expected the name of a new folder")
+    for name, text in writing.chart(__version__).items():
+        path = chart / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    typer.echo(f"{chart}: helm install penstock {chart} --namespace {namespace} --create-namespace")

@@ -1,0 +1,39 @@
+"""What the server may do in the cluster: each rule is used, and nothing else is. No wildcards, no secrets, no deletes.
+
+Reading and starting workloads is a role of its own for each integration: a cluster that wants none of it leaves it out.
+"""
+
+from typing import Any, NamedTuple
+
+FOLLOW = ("list", "watch")
+
+
+class Rule(NamedTuple):
+    """Verbs on resources of one group."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+
+    def body(self) -> dict[str, Any]:
+        return {"apiGroups": [self.group], "resources": list(self.resources), "verbs": list(self.verbs)}
+
+
+ROLES: dict[str, tuple[Rule, ...]] = {
+    "penstock-scheduler": (
+        Rule("", ("nodes", "namespaces"), FOLLOW),
+        Rule("", ("pods",), ("get", "list", "watch", "patch")),
+        Rule("", ("pods/binding", "pods/eviction"), ("create",)),
+        Rule("", ("pods/status",), ("patch",)),
+        Rule("events.k8s.io", ("events",), ("create",)),
+        Rule("policy", ("poddisruptionbudgets",), FOLLOW),
+        Rule("scheduling.k8s.io", ("priorityclasses", "podgroups"), FOLLOW),
+        Rule("scheduling.x-k8s.io", ("podgroups",), FOLLOW),
+        Rule("scheduling.volcano.sh", ("podgroups",), FOLLOW),
+    ),
+    "penstock-jobs": (Rule("batch", ("jobs",), ("list", "watch", "patch")),),
+    "penstock-jobsets": (Rule("jobset.x-k8s.io", ("jobsets",), ("list", "watch", "patch")),),
+    "penstock-trainjobs": (Rule("trainer.kubeflow.org", ("trainjobs",), ("list", "watch", "patch")),),
+    "penstock-ray": (Rule("ray.io", ("rayclusters", "rayjobs"), ("list", "watch", "patch")),),
+}
+"""Cluster roles of the server, by name."""

@@ -1,0 +1,185 @@
+"""What is installed: manifests and chart say the same, and the server may do what it does, and nothing else."""
+
+import json
+import re
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+from penstock.core.model.errors import InvalidInput
+from penstock.engines.kubernetes.install import writing
+from penstock.engines.kubernetes.install.objects import objects
+from penstock.engines.kubernetes.install.rights import ROLES
+from penstock.engines.kubernetes.install.values import Values
+from penstock.sim.pods.world import PodWorld, play_world
+from tests.engines.kubernetes import scenes
+from tests.engines.kubernetes.helpers import run, until
+from tests.engines.kubernetes.test_engine_faults import withdrawn_start
+
+FULL = Values("ml", "registry.example/penstock:1", 2, "database", "5Gi", "1", "2Gi", "settings", network_policy=False)
+OPTIONAL = (scenes.JOB_SETS, scenes.RAY_CLUSTERS, scenes.RAY_JOBS, scenes.TRAIN_JOBS)
+VERBS = {"GET": "get", "PATCH": "patch", "POST": "create", "PUT": "update", "DELETE": "delete"}
+
+
+def rendered(values):
+    """Render the chart as Helm would: conditions of the chart's own few forms, and plain values."""
+    told = values._asdict()
+
+    def holds(condition):
+        one = condition.strip()
+        if one.startswith("and "):
+            return all(holds(part) for part in re.findall(r"\(([^()]*)\)", one))
+        if one.startswith("not "):
+            return not holds(one[4:])
+        if one.startswith("gt (int "):
+            return told["replicas"] > 1
+        return bool(told[one.removeprefix(".Values.")])
+
+    found = []
+    for path, text in writing.chart("1.0").items():
+        if not path.endswith(".yaml") or not path.startswith("templates/"):
+            continue
+        kept = re.sub(
+            r"\{\{- if (.*?) \}\}\n(.*?)\{\{- end \}\}\n",
+            lambda one: f"---\n{one[2]}" if holds(one[1]) else "",
+            text,
+            flags=re.DOTALL,
+        )
+        for name, value in told.items():
+            kept = kept.replace(f"{{{{ .Values.{name} }}}}", str(value))
+        kept = kept.replace("{{ .Release.Namespace }}", values.namespace)
+        assert "{{" not in kept, path
+        found += [one for one in yaml.safe_load_all(kept) if one is not None]
+    return found
+
+
+def key(one):
+    return one["kind"], one["metadata"]["name"]
+
+
+@pytest.mark.parametrize("values", [Values(), FULL, FULL._replace(cluster_config="", network_policy=True)])
+def test_the_chart_says_what_the_manifests_say(values):
+    plain = [one for one in objects(values) if one["kind"] != "Namespace"]
+    assert sorted(rendered(values), key=key) == sorted(plain, key=key)
+
+
+def test_manifests_are_one_object_a_document():
+    found = list(yaml.safe_load_all(writing.manifests(Values())))
+    assert found == objects(Values())
+    assert all({"apiVersion", "kind", "metadata"} <= one.keys() for one in found)
+
+
+def test_the_server_runs_without_rights_on_its_node():
+    (pod,) = (one["spec"]["template"]["spec"] for one in objects(FULL) if one["kind"] == "Deployment")
+    (box,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["schedulerName"] == "default-scheduler", "what places pods must not wait for itself"
+    assert box["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_several_replicas_need_a_database():
+    with pytest.raises(InvalidInput, match="replicas: 2, expected 1 with SQLite"):
+        objects(Values(replicas=2))
+    kinds = [one["kind"] for one in objects(Values(replicas=2, store_secret="db"))]
+    assert "PodDisruptionBudget" in kinds
+    assert "PersistentVolumeClaim" not in kinds
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("namespace", "Team_A", "a name"), ("namespace", "", "a name"), ("image", "a b", "an image"),
+        ("storage", "ten", "an amount"), ("replicas", 4, "1 to 3"), ("store_secret", "a/b", "a name"),
+    ],
+)  # fmt: skip
+def test_a_bad_value_is_named(field, value, expected):
+    with pytest.raises(InvalidInput, match=rf"^{field}: .*expected {expected}"):
+        objects(Values(**{field: value}))
+
+
+def test_the_command_prints_manifests_and_writes_a_chart(tmp_path):
+    told = CliRunner().invoke(app, ["manifests", "--namespace", "ml"])
+    assert list(yaml.safe_load_all(told.stdout)) == objects(Values("ml"))
+    folder = tmp_path / "chart"
+    told = CliRunner().invoke(app, ["manifests", "--chart", str(folder)])
+    assert told.exit_code == 0
+    assert yaml.safe_load((folder / "values.yaml").read_text())["replicas"] == 1
+    assert json.loads((folder / "values.schema.json").read_text())["additionalProperties"] is False
+    again = CliRunner().invoke(app, ["manifests", "--chart", str(folder)])
+    assert again.exit_code != 0
+
+
+# Rights.
+
+
+def rights_for(seen):
+    """Return (group, resource, verb) of a request; nothing for what every account may ask.
+
+    A list as a stream counts as a list too: servers without such streams are asked for that.
+    """
+    parts = seen.path.strip("/").split("/")
+    group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1] if len(parts) > 1 else "", parts[3:])
+    if not rest:
+        return set()
+    if rest[0] == "namespaces" and len(rest) > 2:
+        rest = rest[2:]
+    resource = "/".join((rest[0], *rest[2:]))
+    verb = VERBS[seen.method]
+    if verb == "get" and len(rest) == 1:
+        verb = "watch" if seen.query.get("watch") else "list"
+    return {(group, resource, verb), (group, resource, "list" if seen.query.get("sendInitialEvents") else verb)}
+
+
+async def everything(s):
+    """Let each optional kind be read and started."""
+    pods = {"replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": {"template": scenes.template(1)}}}]}
+    labels = {"penstock.dev/queue": "default"}
+    s.make(scenes.JOB_SETS, "set", {"suspend": True, **pods}, labels=labels)
+    group = {"groupName": "w", "replicas": 1, "template": scenes.template(1)}
+    ray = {"headGroupSpec": {"template": scenes.template(0)}, "workerGroupSpecs": [group]}
+    s.make(scenes.RAY_CLUSTERS, "ray", {"suspend": True, **ray}, labels=labels)
+    s.make(scenes.RAY_JOBS, "rayjob", {"suspend": True, "rayClusterSpec": ray}, labels=labels)
+    train = s.make(scenes.TRAIN_JOBS, "train", {"suspend": True}, labels=labels)
+    s.make(scenes.JOB_SETS, "train", {"suspend": True, **pods}, owner=train)
+    for kind, name in ((scenes.JOB_SETS, "set"), (scenes.RAY_CLUSTERS, "ray"), (scenes.RAY_JOBS, "rayjob")):
+        await until(lambda kind=kind, name=name: not s.suspended(name, kind.plural))
+    await until(lambda: not s.suspended("train", "trainjobs"))
+    s.gang("big", 3, gpus=4)
+    await s.waits("big-0")
+    await until(lambda: s.events("big-0"))
+
+
+def asked_for():
+    found = set()
+
+    async def work():
+        async with scenes.scene("n1", "n2", "n3", kinds=(scenes.COSCHEDULING, *OPTIONAL)) as s:
+            await everything(s)
+            found.update(*map(rights_for, s.api.seen))
+        async with scenes.scene("n1", kinds=(scenes.VOLCANO,)) as s:
+            await withdrawn_start(s)
+            found.update(*map(rights_for, s.api.seen))
+
+    run(work)
+    for seed in range(25):
+        world = PodWorld(seed)
+        play_world(world)
+        found.update(*map(rights_for, world.api.seen))
+    return found
+
+
+def test_the_server_has_the_rights_that_it_uses_and_no_others():
+    granted = {
+        (rule.group, resource, verb)
+        for rules in ROLES.values()
+        for rule in rules
+        for resource in rule.resources
+        for verb in rule.verbs
+    }
+    assert asked_for() == granted
