@@ -74,6 +74,19 @@ def test_what_others_may_write_is_refused_with_what_to_do(tmp_path, name, bits, 
     assert refused.value.hint == f"chmod go-w {path}"
 
 
+def test_a_mount_that_is_vouched_for_is_passed_through_and_no_more(tmp_path, monkeypatch):
+    mount = tmp_path / "mount"
+    data = made(mount / "data", *BELIEVED)
+    mount.chmod(0o2777)
+    with pytest.raises(NotPrivate, match="everybody"):
+        check_data(DataFolder(data))
+    monkeypatch.setenv("PENSTOCK_TRUSTED_FOLDERS", f"/elsewhere:{mount}")
+    check_data(DataFolder(data))
+    (data / "token").chmod(0o602)
+    with pytest.raises(NotPrivate, match="token"):
+        check_data(DataFolder(data))
+
+
 @root_only
 @pytest.mark.parametrize("name", [".", *BELIEVED, "certificates", "nodes", "nodes/n1"])
 def test_what_another_user_owns_is_refused(tmp_path, name):

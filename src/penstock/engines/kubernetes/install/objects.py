@@ -126,14 +126,17 @@ def _pod(values: Values) -> Object:
 
 
 def _container(values: Values) -> Object:
-    arguments = ["--data", "/data", "up", "--foreground", "--engine", "kubernetes"]
+    arguments = ["--data", "/data/server", "up", "--foreground", "--engine", "kubernetes"]
     arguments += ["--host", "0.0.0.0", "--port", str(PORT), "--tls"]  # noqa: S104 - in its own pod
     arguments += ["--name", f"{NAME}.{values.namespace}.svc"]
     mounts = [{"name": "data", "mountPath": "/data"}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the pod's
     if values.cluster_config:
         arguments += ["--cluster", "/etc/penstock/cluster.yaml"]
         mounts.append({"name": "cluster", "mountPath": "/etc/penstock"})
-    variables: list[Object] = [{"name": "HOME", "value": "/data"}]
+    variables: list[Object] = [
+        {"name": "HOME", "value": "/data"},
+        {"name": "PENSTOCK_TRUSTED_FOLDERS", "value": "/data"},  # the kubelet lets the pod's group write there
+    ]
     if values.store_secret:
         key = {"name": values.store_secret, "key": "url"}
         variables.append({"name": "PENSTOCK_STORE", "valueFrom": {"secretKeyRef": key}})

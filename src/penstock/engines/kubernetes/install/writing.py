@@ -29,7 +29,7 @@ _SLOTS = {
 }
 _NOTES = """Penstock runs in {{ .Release.Namespace }}. Its command line, without a token of your own:
 
-  kubectl --namespace {{ .Release.Namespace }} exec deploy/penstock -- penstock --data /data status
+  kubectl --namespace {{ .Release.Namespace }} exec deploy/penstock -- penstock --data /data/server status
 
 Pods with schedulerName penstock are placed by it. Namespaces in which nothing may go round their queues:
 
