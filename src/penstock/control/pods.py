@@ -24,11 +24,14 @@ from penstock.engines.kubernetes.api.client import Client
 from penstock.engines.kubernetes.api.credentials import Access
 from penstock.engines.kubernetes.engine import KubernetesEngine
 from penstock.engines.kubernetes.gangs.gang import GANG_JOB_LABEL, Refused, Terms
+from penstock.engines.kubernetes.onnode import POD
 from penstock.engines.kubernetes.server import LiveJob, LivePlace, Outlook
 from penstock.ports import Clock, NodeSession
 
 KUBERNETES = UserName("kubernetes")
 """Submits the jobs of pods; who made a pod, the API server does not say."""
+REASONS = {"never_fits": "Unschedulable", "over_maximum": "QuotaExceeded"}
+"""Reasons of conditions, by the code of the problem: autoscalers act on the first one, and are right to."""
 BUSY_S = 1.0
 """What a busy server would not take is said again after this long."""
 
@@ -88,7 +91,9 @@ class PodJobs:
                 case Submitted():
                     on_reply(reply.job_ids[0])
                 case Refusal():
-                    on_reply(Refused("Refused", "; ".join(problem.message for problem in reply.problems)))
+                    reasons = {REASONS.get(problem.code, "Refused") for problem in reply.problems}
+                    reason = reasons.pop() if len(reasons) == 1 else "Refused"
+                    on_reply(Refused(reason, "; ".join(problem.message for problem in reply.problems)))
                 case _:
                     on_reply(_BUSY)
 
@@ -165,6 +170,9 @@ class PodJobs:
             told = self._explainer.explain(question)
             text = told.text
             text += "".join(f"; {one.text}" for one in told.constraints[1:] if one.code == "disruption_budget")
+            exit_info = question.job.last_exit
+            if told.code == "backoff" and exit_info is not None and exit_info.problem:
+                text += f"; {exit_info.problem.removeprefix(POD)}"
             if told.start_by_ms:
                 text += f"; starts within {format_duration(told.start_by_ms - question.now_ms)} at the latest"
             found[question.job.id] = Outlook(told.code, text, tuple(place.node for place in question.job.room))

@@ -141,7 +141,7 @@ def test_what_the_server_refuses_is_said_on_the_pod():
     async def work() -> None:
         async with cluster("n1") as c:
             c.pod("a", gpus=9)
-            await until(lambda: c.says("a")[0] == "Refused")
+            await until(lambda: c.says("a")[0] == "Unschedulable")
             assert "too few devices" in c.says("a")[1]
             c.pod("b", labels={"penstock.dev/queue": "absent"})
             await until(lambda: c.says("b")[0] == "Refused")
@@ -156,7 +156,7 @@ def test_a_pod_that_no_node_could_hold_is_placed_once_one_can(monkeypatch):
     async def work() -> None:
         async with cluster("n1") as c:
             c.pod("a", nodeSelector={"disk": "ssd"})
-            await until(lambda: c.says("a")[0] == "Refused")
+            await until(lambda: c.says("a")[0] == "Unschedulable")
             c.node("n2", disk="ssd")
             await until(lambda: c.where("a") == ["n2"])
             assert c.says("a") == ("", ""), "bound"

@@ -106,7 +106,8 @@ async def test_an_event_says_why_a_gang_waits(c: Scene) -> None:
     assert event["reportingController"] == "penstock.dev/scheduler"
     about = event["regarding"]
     assert about["uid"] == c.get(about["name"])["metadata"]["uid"]
-    assert (about["kind"], event["note"]) == ("Pod", c.says(about["name"])[1])
+    assert about["kind"] == "Pod"
+    assert c.says(about["name"])[1] == f"{event['note']}; it asks for nvidia.com/gpu 1"
 
 
 def test_a_text_is_cut_to_what_an_event_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,9 @@ def wakes(event: ev.AnyEvent, state: State, last: Plan | None) -> bool:
         job = state.jobs.get(event.job_id)
         verdict = last.verdicts.get(job.class_id) if job is not None else None
         return verdict is None or verdict.code != "no_fit"
+    if isinstance(event, ev.AttemptAllocated):  # what waits to be near it may start now
+        job = state.jobs[event.job_id]
+        return any(each.selected for each in (job.ask.each, *(group.each for group in job.ask.others)))
     if isinstance(event, ev.OthersLoadChanged):
         return last is None or bool(last.verdicts)
     if isinstance(event, ev.IdleNoted):

@@ -19,6 +19,8 @@ _OPERATORS: dict[str, LabelOperator] = {
 }  # fmt: skip
 NOWHERE: LabelTerms = ((LabelRule("", "in"),),)
 """No node satisfies it."""
+_ADDED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Tolerated for a while by every pod, as the API server makes it: they put off an eviction, and permit no node."""
 TERMS_MAX = 256
 """Alternatives of one pod; more than that are refused."""
 
@@ -64,7 +66,7 @@ def ask_of(
         tolerations=tuple(
             Toleration(one.key, None if one.operator == "Exists" else one.value, one.effect)
             for one in pod.spec.tolerations
-            if one.toleration_seconds is None  # others only put off the eviction of what is there
+            if one.toleration_seconds is None or one.key not in _ADDED
         ),
     )
 

@@ -112,7 +112,7 @@ class KubernetesEngine:
             server,
             self._gangs,
             self.ask_of,
-            self._saying.refuse,
+            self._saying.refuse_gang,
             self.placing.start_early,
             self.placing.suspend_first,
         )
@@ -333,10 +333,11 @@ class KubernetesEngine:
         if self._selectors.of_namespaces:
             self._all_anew = True
 
-    def _reselect(self) -> None:
+    def _reselect(self) -> bool:
+        """Count what new selectors select. Returns: whether there were any."""
         fresh, anew, self._all_anew = self._selectors.take_fresh(), self._all_anew, False
         if not fresh and not anew:
-            return
+            return False
         for on in self.standing.all():
             for pod in tuple(on.pods.values()):
                 known = on.standing_of(pod)
@@ -350,6 +351,7 @@ class KubernetesEngine:
             if anew or any(one.selects(pod, self.view.labels_of) for one in fresh for pod in pods):
                 gang.edited = True
                 self._gangs.mark(gang)
+        return True
 
     def ask_of(self, gang: Gang, pod: Pod) -> ReplicaAsk:
         return ask_in(gang, pod, self._selectors)
@@ -358,7 +360,8 @@ class KubernetesEngine:
         while True:
             await asyncio.sleep(FLUSH_S)
             if self.standing.begun:
-                self._reselect()
+                if self._reselect():
+                    self.standing.flush()  # the server hears what stands where before it hears of who minds
                 self._settling.turn(asyncio.get_running_loop().time())
                 self._budgets.turn()
                 self.placing.give_up_overdue()

@@ -105,6 +105,9 @@ class Offers:
         if not self._view.started_here(workload):
             return
         if workload.over and (known is None or known.job_id is None):
+            if known is not None:
+                known.workload = workload if known.asked else None  # else once the answer is here
+                self._gangs.forget_empty(known)
             return
         lead = workload.sets[0].pod if workload.sets else None
         priority = self._view.priority_of_pod(lead) if lead is not None else None
@@ -128,5 +131,5 @@ class Offers:
         gang.workload = None
         if gang.job_id is not None:
             self._server.cancel(gang.job_id, "its workload was deleted")
-        if not gang.placed:
-            self._gangs.forget(gang)  # else once its replicas have ended
+        if not gang.placed and (gang.job_id is not None or not gang.asked):
+            self._gangs.forget(gang)  # else once its replicas have ended, or the answer is here

@@ -111,7 +111,7 @@ class OnNode:
 
     def finished(self, key: ReplicaKey, problem: str) -> None:
         """Note that a replica's workload has ended; '' is a success."""
-        info = ExitInfo(problem=POD + problem) if problem else ExitInfo(0)
+        info = ExitInfo(1, note=problem, observed=True) if problem else ExitInfo(0)
         self.exits[key] = ReplicaSeen(key, "exited", exit=info)
 
     def pod_of(self, key: ReplicaKey) -> Pod | None:

@@ -160,6 +160,7 @@ class Placing:
         pod = gang.members.get(slot.pod)
         if pod is not None and not pod.leaving:
             self.filled(gang, slot, pod)
+        self.refill(gang)  # pods of a workload that was running already
         if self._started.get(order.key.job_id) != order.key.attempt:
             self._started[order.key.job_id] = order.key.attempt
             self._begin(self._begin_workload(gang))

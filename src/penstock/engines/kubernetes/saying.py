@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from penstock.core.model.ids import JobId
+from penstock.engines.kubernetes.amounts import BadAmount, pod_sums
 from penstock.engines.kubernetes.api.client import Client, Kind
 from penstock.engines.kubernetes.api.errors import KubernetesError
 from penstock.engines.kubernetes.asks import SCHEDULER
 from penstock.engines.kubernetes.binding import PODS
-from penstock.engines.kubernetes.gangs.gang import Gang, Refused
+from penstock.engines.kubernetes.gangs.gang import Gang, GangId, Refused
 from penstock.engines.kubernetes.gangs.registry import Gangs
+from penstock.engines.kubernetes.nodes import device_names
 from penstock.engines.kubernetes.objects.answers import AnyObject
 from penstock.engines.kubernetes.objects.common import Metadata
 from penstock.engines.kubernetes.objects.pods import Pod
@@ -62,16 +64,24 @@ class Saying:
         self._next_s: dict[JobId, float] = {}
         """When each gang that waits is looked at next (of the loop's clock)."""
         self._told: dict[JobId, str] = {}
+        self._refused: dict[GangId, str] = {}
 
     def refuse(self, pods: Iterable[Pod], refused: Refused) -> None:
         """Say on pods why they are not placed, once for each text."""
-        said = Said(refused.reason, refused.text[:TEXT_MAX])
         for pod in tuple(pods):
+            said = Said(refused.reason, _named(pod, refused)[:TEXT_MAX])
             if self._said.get(pod.key) != said:
                 self._said[pod.key] = said
                 self._due.pop(pod.key, None)
                 self._due[pod.key] = pod, said
                 self._wake.set()
+
+    def refuse_gang(self, gang: Gang, refused: Refused) -> None:
+        """Say why a gang is not placed: on its pods, and of a workload, which has none yet, by an event."""
+        self.refuse(gang.members.values(), refused)
+        if gang.workload is not None and self._refused.get(gang.id) != refused.text:
+            self._refused[gang.id] = refused.text
+            asyncio.get_running_loop().create_task(self._event(gang, refused.reason, refused.text[:TEXT_MAX]))
 
     def forget(self, pod_key: str) -> None:
         self._said.pop(pod_key, None)
@@ -112,6 +122,7 @@ class Saying:
             await asyncio.sleep(LOOK_S)
             now_s = asyncio.get_running_loop().time()
             waiting = {gang.job_id: gang for gang in self._gangs if gang.job_id is not None and not gang.placed}
+            self._refused = {name: text for name, text in self._refused.items() if self._gangs.get(name) is not None}
             for job_id in self._next_s.keys() - waiting.keys():
                 del self._next_s[job_id]
                 self._told.pop(job_id, None)
@@ -169,6 +180,18 @@ class Saying:
             await self._client.write("POST", EVENTS.path(meta.namespace), body, AnyObject)
         except KubernetesError as error:
             log.info("an event could not be written", extra={"gang": gang.label, "problem": error.message})
+
+
+def _named(pod: Pod, refused: Refused) -> str:
+    """Return a text with the names of the pod's device resources, which autoscalers look for."""
+    if refused.reason != CAPACITY:
+        return refused.text
+    try:
+        sums = pod_sums(pod)
+    except BadAmount:
+        return refused.text
+    asked = [f"{name} {sums[name]}" for name in device_names(sums) if name not in refused.text]
+    return "; ".join((refused.text, *(f"it asks for {one}" for one in asked)))
 
 
 KINDS = {

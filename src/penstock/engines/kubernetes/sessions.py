@@ -152,11 +152,18 @@ class Nodes:
         """Report nodes that have changed, until cancelled."""
         while True:
             await asyncio.sleep(FLUSH_S)
-            for name in list(self._touched)[:REPORTS_MAX]:
-                session, spec = self._sessions.get(name), self.specs.get(name)
-                del self._touched[name]
-                if session is not None and spec is not None and session.welcomed:  # else its welcome touches it
-                    self._server.on_report(self.at(name).report(spec, session.incarnation), session)
+            self._report(list(self._touched)[:REPORTS_MAX])
+
+    def flush(self) -> None:
+        """Report all nodes that have changed at once."""
+        self._report(list(self._touched))
+
+    def _report(self, names: Iterable[NodeName]) -> None:
+        for name in names:
+            session, spec = self._sessions.get(name), self.specs.get(name)
+            del self._touched[name]
+            if session is not None and spec is not None and session.welcomed:  # else its welcome touches it
+                self._server.on_report(self.at(name).report(spec, session.incarnation), session)
 
     async def stand(self) -> None:
         """Keep the leases of nodes, until cancelled."""

@@ -1,12 +1,13 @@
 """Gangs towards the server: whole ones are submitted, those that lack pods are held until they are whole again."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 from penstock.core.model.ids import JobId
 from penstock.core.model.resources import ReplicaAsk
 from penstock.engines.kubernetes.amounts import BadAmount
+from penstock.engines.kubernetes.asks import SCHEDULER
 from penstock.engines.kubernetes.gangs.gang import Gang, Refused, Slot, fill, gang_ask, new_job, slots_of
 from penstock.engines.kubernetes.gangs.registry import Gangs
 from penstock.engines.kubernetes.names import POOL_LABEL
@@ -25,7 +26,7 @@ class Settling:
 
     Args:
         ask_of: returns what a pod asks for. May raise BadAmount.
-        say: writes on pods why they are not placed.
+        say: tells people why a gang is not placed.
         submitted: hears of each job that a gang has become.
         suspend_first: stops a workload that runs without having been started here.
     """
@@ -35,7 +36,7 @@ class Settling:
         server: Server,
         gangs: Gangs,
         ask_of: Callable[[Gang, Pod], ReplicaAsk],
-        say: Callable[[Iterable[Pod], Refused], None],
+        say: Callable[[Gang, Refused], None],
         submitted: Callable[[JobId], None],
         suspend_first: Callable[[Gang], None],
     ) -> None:
@@ -64,18 +65,24 @@ class Settling:
                 self._server.hold(gang.job_id, partial(self._held, gang), held=True)
 
     def _submit(self, gang: Gang) -> None:
+        others = {one.pod.spec.scheduler_name for one in gang.workload.sets} if gang.workload is not None else set()
+        if others - {SCHEDULER}:
+            text = f"its pods have schedulerName {', '.join(sorted(others - {SCHEDULER}))}, expected {SCHEDULER}"
+            gang.asked, gang.refused = False, True
+            self._say(gang, Refused("Unsupported", text))
+            return
         try:
             job = new_job(gang, partial(self._ask_of, gang), tenant_known=self._server.knows_tenant(gang.namespace))
         except BadAmount as error:
             gang.asked, gang.refused = False, True
-            self._say(gang.members.values(), Refused("InvalidAmount", str(error)))
+            self._say(gang, Refused("InvalidAmount", str(error)))
             return
 
         def reply(found: JobId | Refused) -> None:
             gang.asked = False
             if isinstance(found, Refused):
                 gang.refused, gang.again_s = not found.again, _now_s() + SETTLE_S
-                self._say(gang.members.values(), found)
+                self._say(gang, found)
                 self._gangs.forget_empty(gang)
             else:
                 self._gangs.submitted(gang, found)
@@ -109,7 +116,7 @@ class Settling:
             asked = [ask_of(gang.members[slot.pod]) for slot in gang.slots if slot.pod]
         except BadAmount as error:
             gang.asked, gang.refused = False, True
-            self._say(gang.members.values(), Refused("InvalidAmount", str(error)))
+            self._say(gang, Refused("InvalidAmount", str(error)))
             return
         if gang.workload is None and (not all(s.pod for s in gang.slots) or asked != [s.ask for s in gang.slots]):
             self._edit(gang)
@@ -122,7 +129,7 @@ class Settling:
             slots = slots_of(gang, partial(self._ask_of, gang))
         except BadAmount as error:
             gang.asked, gang.edited = False, False
-            self._say(gang.members.values(), Refused("InvalidAmount", str(error)))
+            self._say(gang, Refused("InvalidAmount", str(error)))
             return
         lead = gang.workload.labels if gang.workload is not None else gang.first()[0].metadata.labels
         ask = gang_ask([slot.ask for slot in slots], lead.get(POOL_LABEL, ""))

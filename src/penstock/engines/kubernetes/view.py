@@ -96,7 +96,7 @@ class ClusterView:
                     ("volcano", (VOLCANO_GROUPS,)),
                 )
             ),
-            self._of(wl.TRAIN_JOBS, TrainJob, self._take_owner),
+            _Optional(wl.TRAIN_JOBS.plural, (wl.TRAIN_JOBS,), TrainJob, self._take_owner, self._drop_owner),
             self._of(wl.JOB_SETS, JobSet, self._take(wl.JOB_SETS, wl.of_job_set)),
             self._of(wl.RAY_JOBS, RayJob, self._take(wl.RAY_JOBS, wl.of_ray_job)),
             self._of(wl.RAY_CLUSTERS, RayCluster, self._take(wl.RAY_CLUSTERS, wl.of_ray_cluster)),
@@ -171,12 +171,21 @@ class ClusterView:
     def _drop(self, kind: Kind) -> Callable[[Any], None]:
         def drop(one: Any) -> None:
             key = (kind.plural, one.metadata.namespace, one.metadata.name)
-            self._owners.pop(key, None)
             workload = self._workloads.pop(key, None)
-            if workload is not None:
-                self._heard.workload_gone(self._as_started(workload))
+            gone = self._as_started(workload) if workload is not None else None
+            self._owners.pop(key, None)
+            if gone is not None:
+                self._heard.workload_gone(gone)
 
         return drop
+
+    def _drop_owner(self, one: TrainJob) -> None:
+        meta = one.metadata
+        made = self._workloads.get((wl.JOB_SETS.plural, meta.namespace, meta.name))
+        gone = self._as_started(made) if made is not None else None
+        self._owners.pop((wl.TRAIN_JOBS.plural, meta.namespace, meta.name), None)
+        if gone is not None and gone.kind == wl.TRAIN_JOBS:
+            self._heard.workload_gone(gone)
 
     def _group(self, kind: str) -> Callable[[PodGroup], None]:
         def take(group: PodGroup) -> None:

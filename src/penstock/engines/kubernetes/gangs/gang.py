@@ -139,6 +139,13 @@ class Gang(msgspec.Struct, eq=False):
         return len({*self.done.values(), *self.done_before.values()})
 
     @property
+    def left(self) -> int | None:
+        """How many pods of its workload have yet to succeed; None where that does not count."""
+        if self.workload is None or self.workload.completions is None:
+            return None
+        return max(0, self.workload.completions - max(self.workload.done, self.done_count))
+
+    @property
     def lacks_ranks(self) -> bool:
         """Whether a rank of its job has no pod although all its pods are there: some have succeeded."""
         return self.workload is None and any(not slot.pod for slot in self.slots)
@@ -147,7 +154,7 @@ class Gang(msgspec.Struct, eq=False):
     def complete(self) -> bool:
         """Whether nothing that the gang itself has to bring keeps it from being placed."""
         if self.workload is not None:
-            return not self.workload.over and self.workload.size > 0
+            return not self.workload.over and self.workload.size > 0 and self.left != 0
         return sum(not pod.leaving for pod in self.members.values()) >= self.size
 
     @property

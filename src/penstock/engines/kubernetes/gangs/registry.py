@@ -50,7 +50,7 @@ class Gangs:
         if gang is None:
             gang = self._new(Gang(*gang_id, facts))
         if gang.workload is None or gang.workload.sets != workload.sets or gang.facts != facts:
-            gang.refused, gang.edited = False, gang.job_id is not None and not gang.placed
+            gang.refused, gang.edited = False, (gang.job_id is not None or gang.asked) and not gang.placed
         gang.workload, gang.facts = workload, facts
         if gang.job_id is not None and workload.sets:
             _compare(gang, facts, workload.sets[0].pod)
