@@ -25,7 +25,7 @@ while :; do sleep 0.1; done
 LOCAL = {
     *("version", "help", "schema", "sim", "sizing", "checkpoints", "run", "up", "certificates"),
     *("import slurm", "import kueue", "import volcano", "import yunikorn"),
-    *("store backup", "store restore", "store verify"),
+    *("store backup", "store restore", "store verify", "manifests"),
 }
 """Commands that need no running server, or start one."""
 ALONE = {"up", "down", "store restore", "store backup", "store verify", "certificates"}

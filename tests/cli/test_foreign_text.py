@@ -118,6 +118,7 @@ class World:
             "secret list": [()],
             "admin show": [(), (HOSTILE,)],
             "schema": [()],
+            "manifests": [(), ("--namespace", HOSTILE)],
             "import kueue": [("queues.yaml",)],
             "import volcano": [("queues.yaml",)],
             "import yunikorn": [("queues.yaml",)],

@@ -97,8 +97,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "schema": ("penstock schema", "penstock schema cluster > cluster.schema.json"),
     # Server
     "manifests": (
-        "penstock manifests | kubectl apply -f -",
-        "penstock manifests --replicas 2 --store-secret penstock-database",
+        "penstock manifests > penstock.yaml",
+        "penstock manifests --store-secret penstock-database",
         "penstock manifests --chart penstock-chart",
     ),
     "up": ("penstock up", "penstock up --cluster cluster.yaml", "penstock up --engine kubernetes"),

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.output import print_document, print_json, say
 from penstock.core.model.errors import InvalidInput
 
 
@@ -25,16 +26,20 @@ def manifests(
     chart: Annotated[Path | None, typer.Option(help="Write a Helm chart into this new folder instead.")] = None,
     json: Annotated[bool, typer.Option("--json", hidden=True)] = False,
 ) -> None:
-    """Print what a Kubernetes cluster needs to run the server, for kubectl apply -f -."""
+    """Print what a Kubernetes cluster needs to run the server."""
     from penstock import __version__
     from penstock.engines.kubernetes.install import writing
+    from penstock.engines.kubernetes.install.objects import objects
     from penstock.engines.kubernetes.install.values import Values
 
     values = Values(
         namespace, image, replicas, store_secret, storage, cpu, memory, cluster_config, network_policy
     ).check()
+    if chart is None and json:
+        print_json(objects(values))
+        return
     if chart is None:
-        typer.echo(writing.manifests(values), nl=False)
+        print_document(writing.manifests(values))
         return
     if chart.exists():
         raise InvalidInput(f"--chart {chart}: it exists, expected the name of a new folder")
@@ -42,4 +47,4 @@ def manifests(
         path = chart / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    typer.echo(f"{chart}: helm install penstock {chart} --namespace {namespace} --create-namespace")
+    say(f"{chart}: helm install penstock {chart} --namespace {namespace} --create-namespace")

@@ -344,7 +344,7 @@ class Controller:
         """Look up the outcomes of dependencies that have left the state."""
         if over_size(size_of(request.jobs), self.bounds) is not None:
             return {}  # it is refused for that
-        wanted = requests.jobs_named(request) - self.state.jobs.keys()
+        wanted = {job_id for job_id in requests.jobs_named(request) if job_id not in self.state.jobs}
         return self._store.outcomes(sorted(wanted)) if wanted else {}
 
     def _lease_ends_ms(self) -> int:

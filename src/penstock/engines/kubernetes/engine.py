@@ -314,6 +314,7 @@ class KubernetesEngine:
 
     def _note_bound(self, pod: Pod) -> None:
         """Keep a pod that is bound as a member of its gang, in the slot that it says."""
+        self._saying.forget(pod.key)  # why it waited is no longer to be said
         key = self._key_of(pod)
         if key is None:
             self._gangs.take(pod)  # who binds a pod without us has decided
