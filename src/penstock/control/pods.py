@@ -71,6 +71,8 @@ class PodJobs:
         self._service, self._loop = service, asyncio.get_running_loop()
         self._clock = service.clock
         self._explainer = Explainer(service.policies)
+        self._protections: dict[JobId, str] = {}
+        """What a busy server has yet to hear, by job."""
         self._explaining = ThreadPoolExecutor(1, thread_name_prefix="penstock-outlook")
 
     def on_hello(self, spec: NodeSpec, incarnation: Incarnation, session: NodeSession) -> None:
@@ -108,9 +110,19 @@ class PodJobs:
         self._ask(request, told, Submitter(KUBERNETES, ""), lambda: on_reply("busy"))
 
     def protect(self, job_id: JobId, why: str) -> None:
-        def busy() -> None:
-            self._loop.call_later(BUSY_S, self.protect, job_id, why)
+        waits = job_id in self._protections
+        self._protections[job_id] = why
+        if not waits:
+            self._protect(job_id)
 
+    def _protect(self, job_id: JobId) -> None:
+        """Say the newest that is known of a job's protection: what is said again never replaces something newer."""
+
+        def busy() -> None:
+            self._protections.setdefault(job_id, why)
+            self._loop.call_later(BUSY_S, self._protect, job_id)
+
+        why = self._protections.pop(job_id)
         self._ask(msg.Protect(job_id, why), lambda _: None, Submitter(KUBERNETES, ""), busy)
 
     def edit(self, job_id: JobId, ask: GangAsk, on_reply: Callable[[str], None]) -> None:

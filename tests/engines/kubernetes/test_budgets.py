@@ -84,3 +84,18 @@ def test_an_eviction_waits_for_the_budget_that_another_has_used_up(monkeypatch):
             await until(lambda: c.where("urgent") == ["n1"])
 
     run(work)
+
+
+def test_more_budgets_than_are_looked_at_protect_every_gang_of_their_namespace(monkeypatch):
+    monkeypatch.setattr("penstock.engines.kubernetes.budgets.BUDGETS_MAX", 2)
+
+    async def work() -> None:
+        async with cluster("n1") as c:
+            for name in ("a", "b", "c"):
+                _budget(c, name)
+            c.pod("low", gpus=4)
+            text = "namespace default has 3 PodDisruptionBudgets, and 2 are looked at"
+            await until(lambda: _protected(c) == {"low": text})
+            assert _evictions(c) == 0
+
+    run(work)

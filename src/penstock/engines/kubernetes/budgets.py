@@ -16,7 +16,10 @@ from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.server import Server
 
 GANGS_MAX = 500
-"""Gangs looked at in one turn of the loop."""
+"""Gangs looked at in one turn of the loop; `PAIRS_MAX`: pairs of a pod and a budget after which a turn ends."""
+PAIRS_MAX = 20_000
+BUDGETS_MAX = 50
+"""Budgets of a namespace that are looked at: with more of them its gangs are protected, whatever they say."""
 
 
 class Budgets:
@@ -66,11 +69,15 @@ class Budgets:
 
     def turn(self) -> None:
         """Tell the server what has changed."""
+        pairs = 0
         for gang_id in tuple(self._changed)[:GANGS_MAX]:
+            if pairs > PAIRS_MAX:
+                return
             del self._changed[gang_id]
             gang = self._gangs.get(gang_id)
             if gang is not None and gang.job_id is not None:
-                self._tell(gang.job_id, self.why(gang) if gang.placed else "")
+                pairs += len(gang.members) * len(self._of_namespace.get(gang.namespace, ()))
+                self._tell(gang.job_id, self._why(gang) if gang.placed else "")
         if len(self._said) > 2 * GANGS_MAX:
             self._said = {job_id: why for job_id, why in self._said.items() if self._gangs.of_job(job_id) is not None}
 
@@ -84,8 +91,15 @@ class Budgets:
         self._server.protect(job_id, why)
 
     def why(self, gang: Gang) -> str:
-        """Return why a gang must not be evicted now, or ''."""
+        """Return why a gang must not be evicted, as of the last turn, or ''."""
+        return self._said.get(gang.job_id, "") if gang.job_id is not None else ""
+
+    def _why(self, gang: Gang) -> str:
         budgets = self._of_namespace.get(gang.namespace, {})
+        if len(budgets) > BUDGETS_MAX:
+            return (
+                f"namespace {gang.namespace} has {len(budgets)} PodDisruptionBudgets, and {BUDGETS_MAX} are looked at"
+            )
         running = [pod for pod in gang.members.values() if pod.spec.node_name and pod.disruptable]
         taken = _selected(budgets, running)
         for name in budgets:

@@ -209,7 +209,9 @@ class KubernetesEngine:
         self._stand(pod, ours=ours)
         if not ours or pod.over or pod.leaving:
             self._offers.drop(pod)
-            self._gangs.take(pod)
+            gang = self._gangs.take(pod)
+            if gang is not None:
+                self._budgets.pod_changed(gang)
             if ours and pod.status.phase == "Succeeded":
                 self._gangs.note_done(pod, (pod.metadata.namespace, self._gang_name(pod)))
         elif pod.spec.node_name:

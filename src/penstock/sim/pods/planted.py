@@ -118,11 +118,11 @@ PLANTED_BUGS: dict[str, Bug] = {
     ),
     "budgets_ignored": Bug(
         "pods are deleted, whatever PodDisruptionBudgets say (volcano#2947, KAI-Scheduler#1579)",
-        (Patch(binding.Binder, "_evict", _plain_delete), Patch(budgets.Budgets, "why", always(""))),
+        (Patch(binding.Binder, "_evict", _plain_delete), Patch(budgets.Budgets, "_why", always(""))),
     ),
     "suspended_at_once": Bug(
         "workloads are suspended, whatever the budgets of their pods say (kubernetes#91492)",
-        (Patch(binding.Binder, "suspend", _at_once), Patch(budgets.Budgets, "why", always(""))),
+        (Patch(binding.Binder, "suspend", _at_once), Patch(budgets.Budgets, "_why", always(""))),
     ),
     "gone_while_binding": Bug(
         "a pod that is stopped while it is being bound counts as gone (YUNIKORN-3374)",

@@ -9,6 +9,8 @@ from penstock.engines.kubernetes.install.values import PORT, Values
 Object = dict[str, Any]
 NAME = "penstock"
 _MATCH = {"app.kubernetes.io/name": NAME}
+KEPT = {"helm.sh/resource-policy": "keep"}
+"""Of the volume with the log: uninstalling the chart leaves it."""
 USER = 65532
 """The user and group that the server runs as."""
 
@@ -77,7 +79,12 @@ def flow_schema(at: str) -> Object:
 
 def volume(at: str, size: str) -> Object:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": _meta(f"{NAME}-data", at), "spec": spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": _meta(f"{NAME}-data", at, annotations=KEPT),
+        "spec": spec,
+    }
 
 
 def deployment(values: Values) -> Object:
