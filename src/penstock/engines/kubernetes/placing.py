@@ -156,9 +156,11 @@ class Placing:
         """Hold the place for a pod to come, and let the workload make its pods."""
         slot = gang.slots[order.key.rank]
         self._hold_place(on, slot, order)
-        self._await_pod(gang, slot, PODS_S)
         pod = gang.members.get(slot.pod)
-        if pod is not None and not pod.leaving:
+        if pod is None or pod.leaving or pod.spec.node_name:
+            slot.pod, pod = "", None  # the pod of an attempt before, such as one of a node that is gone
+        self._await_pod(gang, slot, PODS_S)
+        if pod is not None:
             self.filled(gang, slot, pod)
         self.refill(gang)  # pods of a workload that was running already
         if self._started.get(order.key.job_id) != order.key.attempt:
