@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.core.model.cluster import Queue
-from penstock.core.model.ids import QueueName
+from penstock.core.model.ids import NodeName, QueueName
 from tests.engines.kubernetes.helpers import run, until
 from tests.engines.kubernetes.scenes import HIGH, JOB_SETS, QUEUE, TRAIN_JOBS, Scene, in_scene, scene, template
 from tests.engines.kubernetes.test_scenarios_neighbours import HOST, apart, near, placed
@@ -196,3 +196,28 @@ def test_a_job_that_was_made_unsuspended_runs_as_a_whole(number: int) -> None:
                 assert sorted(await runs(c, "train", 4)) == ["n1", "n1", "n2", "n2"]
 
     run(work)
+
+
+@in_scene("n1")
+async def test_a_pod_that_is_bound_to_a_node_that_has_just_gone_does_not_keep_its_place(c: Scene) -> None:
+    binder, begun, let_go = c.at_work.placing._binder, asyncio.Event(), asyncio.Event()
+    bind = binder.bind
+
+    async def late(*args: Any) -> str:
+        binder.bind = bind  # type: ignore[method-assign] - the binding of the first pod alone is late
+        begun.set()
+        await let_go.wait()
+        return await bind(*args)
+
+    binder.bind = late  # type: ignore[method-assign]
+    c.job("one", 1)
+    await begun.wait()
+    c.store.delete(c.kind("nodes"), ("", "n1"))
+    await until(lambda: c.at_work.standing.at(NodeName("n1")).starting == {})
+    let_go.set()
+    await until(lambda: "n1" in c.nodes_of("one"))
+    c.node("n2")
+    await until(lambda: c.at_work.standing.at(NodeName("n2")).starting != {})
+    c.all_end("one", code=1)  # as pods of nodes that are gone do
+    async with asyncio.timeout(4):
+        await until(lambda: c.nodes_of("one") == ["n2"] and c.states() == {"one": "running"})
