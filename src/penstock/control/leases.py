@@ -29,10 +29,13 @@ class Leases:
 
     def __init__(self) -> None:
         self._of: dict[NodeName, Lease] = {}
+        self._quiet_until_ms = 0
+        """No lease is over before."""
 
     def reset(self, nodes: Mapping[NodeName, Node], deadline_ms: int, now_ms: int) -> None:
         """Keep the leases of unchanged incarnations, and give the other nodes time to say hello."""
         former, self._of = self._of, {}
+        self._quiet_until_ms = 0
         for name, node in nodes.items():
             if node.state != "lost":
                 known = former.get(name)
@@ -43,7 +46,8 @@ class Leases:
         """Begin a lease for an agent that has said hello, unless it has one."""
         known = self._of.get(name)
         if known is None or known.incarnation != incarnation:
-            self._of[name] = Lease(incarnation, deadline_ms, now_ms)
+            lease = self._of[name] = Lease(incarnation, deadline_ms, now_ms)
+            self._quiet_until_ms = min(self._quiet_until_ms, self._ends_ms(lease))
 
     def prolong(self, nodes: Iterable[tuple[NodeName, Incarnation]], deadline_ms: int, now_ms: int) -> None:
         """Prolong the leases of nodes that were heard, where their incarnation has one."""
@@ -51,6 +55,7 @@ class Leases:
             lease = self._of.get(name)
             if lease is not None and lease.incarnation == incarnation:
                 lease.deadline_ms, lease.heard_ms = deadline_ms, now_ms
+                self._quiet_until_ms = min(self._quiet_until_ms, self._ends_ms(lease))
 
     def of(self, report: NodeReport) -> Lease | None:
         """Return the lease of the agent that reports, None where it has none."""
@@ -64,13 +69,16 @@ class Leases:
 
     def expire(self, now_ms: int) -> Iterator[tuple[NodeName, Lease]]:
         """End the leases that are over, and yield their nodes."""
-        for name, lease in list(self._of.items()):
-            if self._has_expired(lease, now_ms):
-                del self._of[name]
-                yield name, lease
+        if now_ms < self._quiet_until_ms:
+            return
+        over = [(name, lease) for name, lease in self._of.items() if self._ends_ms(lease) <= now_ms]
+        for name, lease in over:
+            del self._of[name]
+            yield name, lease
+        self._quiet_until_ms = min(map(self._ends_ms, self._of.values()), default=0)
 
-    def _has_expired(self, lease: Lease, now_ms: int) -> bool:
-        return now_ms >= lease.deadline_ms
+    def _ends_ms(self, lease: Lease) -> int:
+        return lease.deadline_ms
 
     def left_ms(self, name: NodeName, now_ms: int) -> int:
         """Return how long until a node counts as lost, 0 when it has no lease."""

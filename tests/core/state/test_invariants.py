@@ -230,13 +230,24 @@ def test_an_attempt_that_holds_nothing_has_to_end():
         lambda w: w.state.indexes.waiting_by_queue.update({"default": 77}),
         lambda w: w.state.indexes.wait_limited.add(3),
         lambda w: w.state.indexes.time_limited.add(1),
+        lambda w: w.state.indexes.evicted_later.add("n0"),
         lambda w: w.state.indexes.dependants.add(replace(w.job(3), spec=w.job(4).spec), {3: 0}),
         lambda w: w.state.indexes.dependants.ended(3, {}),
         lambda w: setattr(w.state.indexes.dependants.awaited[3, 1], "left", 2),
         lambda w: w.state.indexes.dependants.runs.pop(3),
         lambda w: put(w, 4, unmet=(1, 3)),
     ],
-    ids=["waiting_by_queue", "wait_limited", "time_limited", "dependants", "awaited", "left", "runs", "unmet"],
+    ids=[
+        "waiting_by_queue",
+        "wait_limited",
+        "time_limited",
+        "evicted_later",
+        "dependants",
+        "awaited",
+        "left",
+        "runs",
+        "unmet",
+    ],
 )
 def test_every_cache_is_recounted(corrupt):
     w = two_running()

@@ -33,6 +33,6 @@ def clear(tx: Transaction, node: NodeName) -> None:
 
 def clear_overdue(tx: Transaction) -> None:
     """Ask the attempts on closed nodes to move once the evict time of the node has come."""
-    for name, node in sorted(tx.state.nodes.items()):
-        if node.draining and 0 < node.evict_at_ms <= tx.now_ms:
+    for name in sorted(tx.state.indexes.evicted_later):
+        if tx.state.nodes[name].evict_at_ms <= tx.now_ms:
             clear(tx, name)

@@ -67,7 +67,7 @@ class ByJob(Mapping[JobId, V]):
 
 
 class ByNode(Mapping[NodeName, V]):
-    """A value for each of a fixed set of nodes, in the order in which these were given."""
+    """A value for each node, in the order in which these were given."""
 
     __slots__ = ("_at", "_chunks", "_owned")
 
@@ -94,6 +94,17 @@ class ByNode(Mapping[NodeName, V]):
         found: ByNode[V] = ByNode.__new__(ByNode)
         found._at, found._chunks, found._owned = self._at, list(self._chunks), set()
         self._owned.clear()
+        return found
+
+    def with_last(self, name: NodeName, value: V) -> "ByNode[V]":
+        """Return the values with that of one more node behind them."""
+        found, at = self.cut(), len(self._at)
+        found._at = {**self._at, name: at}
+        if at & _CHUNK - 1:
+            found._chunks[-1] = [*found._chunks[-1], value]
+        else:
+            found._chunks.append([value])
+        found._owned.add(len(found._chunks) - 1)
         return found
 
     def set(self, name: NodeName, value: V) -> None:

@@ -94,6 +94,8 @@ class Indexes:
         self.free: ByNode[NodeCapacity] = ByNode()
         """In the same order."""
         self.loads: dict[NodeName, Load] = {}
+        self.evicted_later: set[NodeName] = set()
+        """Closed nodes whose jobs are asked to move at a time that was said."""
         self.dependants = Dependants()
         self.arrays = ArrayTurns()
         self.stopping: dict[JobId, JobId | None] = {}
@@ -165,8 +167,7 @@ class Indexes:
     ) -> None:
         """Derive everything anew from jobs and nodes; `past` is the past use, which only the log has."""
         self.bound, self.virtualization = config.quota_pools, config.virtualization
-        for node in nodes:
-            self.node_changed(node, {})
+        self._begin_with(nodes)
         self.arrays.rebuild(jobs[job_id] for job_id in sorted(jobs))
         for job in (jobs[job_id] for job_id in sorted(jobs)):
             if job.state == "waiting":
@@ -415,6 +416,16 @@ class Indexes:
 
     # Nodes.
 
+    def _begin_with(self, nodes: Iterable[Node]) -> None:
+        """Take in all nodes at once: each that came alone would have all of them copied."""
+        self.nodes = {node.spec.name: node for node in sorted(nodes, key=lambda node: node.spec.name)}
+        self.free = ByNode((name, unheld(node, self._shape_of(node))) for name, node in self.nodes.items())
+        self.evicted_later = {name for name, node in self.nodes.items() if node.draining and node.evict_at_ms > 0}
+
+    def _shape_of(self, node: Node) -> NodeShape:
+        shape = shape_of(node, self.virtualization)
+        return self._shapes.setdefault(shape, shape)
+
     def node_changed(self, node: Node, jobs: Mapping[JobId, Job]) -> None:
         """Apply a node's newer value, and recount its free capacity."""
         name = node.spec.name
@@ -423,19 +434,21 @@ class Indexes:
             self.never_fits.clear()
         nodes = dict(self.nodes)
         known = name in nodes
+        last = not nodes or name > next(reversed(nodes))
         nodes[name] = node
-        self.nodes = nodes if known else dict(sorted(nodes.items()))
-        shape = shape_of(node, self.virtualization)
-        shape = self._shapes.setdefault(shape, shape)
-        free = unheld(node, shape)
+        self.nodes = nodes if known or last else dict(sorted(nodes.items()))
+        free = unheld(node, self._shape_of(node))
         for job_id, rank in sorted(self.loads[name].replicas) if name in self.loads else ():
             job = jobs[job_id]
             assert job.attempt is not None
             place = job.attempt.replicas[rank].place
             free = free.take(job.ask.each_of(rank), place.devices, place.slots)
-        if not known:
+        if not known and last:
+            self.free = self.free.with_last(name, free)
+        elif not known:
             self.free = ByNode((n, self.free.get(n, free)) for n in self.nodes)
         self._set_free(name, free)
+        (self.evicted_later.add if node.draining and node.evict_at_ms > 0 else self.evicted_later.discard)(name)
 
 
 def _more(old: tuple[tuple[Counted, int], ...], new: tuple[tuple[Counted, int], ...]) -> bool:

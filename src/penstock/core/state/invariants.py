@@ -205,6 +205,9 @@ def waiting_jobs_are_indexed(state: State) -> Iterable[str]:
     timed = {j.id for j in state.jobs.values() if j.attempt is not None and j.spec.time_limit_ms}
     if timed != state.indexes.time_limited:
         yield f"attempts with a time limit {sorted(state.indexes.time_limited)} differ from {sorted(timed)}"
+    evicted = {name for name, node in state.nodes.items() if node.draining and node.evict_at_ms > 0}
+    if evicted != state.indexes.evicted_later:
+        yield f"nodes with an evict time {sorted(state.indexes.evicted_later)} differ from {sorted(evicted)}"
 
 
 def arrays_keep_their_width(state: State) -> Iterable[str]:

@@ -6,9 +6,9 @@ server repeats orders that a report does not show as done.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from penstock.core.messages.orders import Acknowledge, CheckNode, Order, StartReplica, StopReplica
 from penstock.core.messages.reports import NodeCheck, ReplicaKey
@@ -21,6 +21,7 @@ from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.onnode import GONE, OnNode
 from penstock.engines.kubernetes.server import Server
 from penstock.engines.kubernetes.sessions import Nodes
+from penstock.engines.kubernetes.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +67,10 @@ class Placing:
         self._binding: set[ReplicaKey] = set()
         """Replicas whose pods are being bound; `_withdrawn`: those that are not to start any more."""
         self._withdrawn: set[ReplicaKey] = set()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks()
 
     def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
 
     def obey(self, node: NodeName, order: Order) -> None:
         on = self._nodes.at(node)
@@ -146,7 +146,7 @@ class Placing:
             self._fail(on, order.key, why)
         else:
             self._hold_place(on, slot, order)
-            self._begin(self._bind(gang, on, slot, pod))
+            self._tasks.begin(self._bind(gang, on, slot, pod))
 
     def _hold_place(self, on: OnNode, slot: Slot, order: StartReplica) -> None:
         slot.key, slot.node, slot.devices, slot.waits = order.key, on.name, order.devices, False
@@ -165,11 +165,10 @@ class Placing:
         self.refill(gang)  # pods of a workload that was running already
         if self._started.get(order.key.job_id) != order.key.attempt:
             self._started[order.key.job_id] = order.key.attempt
-            self._begin(self._begin_workload(gang))
+            self._tasks.begin(self._begin_workload(gang))
 
     async def _begin_workload(self, gang: Gang) -> None:
-        assert gang.workload is not None
-        problem = await self._binder.start(gang.workload)
+        problem = await self._binder.start(gang.workload) if gang.workload is not None else GONE
         if problem:
             log.info("a workload could not be started", extra={"gang": gang.label, "problem": problem})
             self._give_up_vacant(gang, problem)
@@ -199,12 +198,12 @@ class Placing:
         """Suspend a workload that runs without having been started here."""
         if gang.id not in self._unasked:
             self._unasked.add(gang.id)
-            self._begin(self._suspend_first(gang))
+            self._tasks.begin(self._suspend_first(gang))
 
     async def _suspend_first(self, gang: Gang) -> None:
-        assert gang.workload is not None
         try:
-            await self._binder.suspend(gang.workload, list, "")
+            if gang.workload is not None:
+                await self._binder.suspend(gang.workload, list, "")
         finally:
             self._unasked.discard(gang.id)
 
@@ -222,7 +221,7 @@ class Placing:
             gang.learned[slot.template], gang.edited, slot.pod = ask, True, ""
             self._give_up(slot, "its pods ask for something else than their template says: they are planned anew")
         else:
-            self._begin(self._bind(gang, self._nodes.at(slot.node), slot, pod))
+            self._tasks.begin(self._bind(gang, self._nodes.at(slot.node), slot, pod))
 
     def _leave_node(self, gang: Gang, slot: Slot, why: str) -> None:
         """Give up a place on a node that takes no more pods, such as one that is being drained."""
@@ -345,6 +344,7 @@ class Placing:
             return
         if self._server.gang_name(key.job_id) == gang.label:
             self.refill(gang)
+            self._gangs.unplaced(gang)
             self._gangs.mark(gang)
         else:
             self._started.pop(key.job_id, None)
@@ -375,20 +375,20 @@ class Placing:
             self._suspend(gang, key)
         elif not pod.leaving and key not in on.stopping:
             on.stopping.add(key)
-            self._begin(self._evict(on, pod, order))
+            self._tasks.begin(self._evict(on, pod, order))
 
     def _suspend(self, gang: Gang, key: ReplicaKey) -> None:
         if self._suspended.get(key.job_id) != key.attempt:
             self._suspended[key.job_id] = key.attempt
-            self._begin(self._end_workload(gang, key.job_id))
+            self._tasks.begin(self._end_workload(gang, key.job_id))
 
     async def _end_workload(self, gang: Gang, job_id: JobId) -> None:
         def pods() -> list[Pod]:
             return [pod for pod in gang.members.values() if pod.spec.node_name and not pod.over and not pod.leaving]
 
-        assert gang.workload is not None
-        await self._while_guarded(gang, lambda: True)
-        await self._binder.suspend(gang.workload, pods, self._server.stop_text(job_id))
+        await self._while_guarded(gang, lambda: gang.workload is not None)
+        if gang.workload is not None:  # else it was deleted: its pods leave with it
+            await self._binder.suspend(gang.workload, pods, self._server.stop_text(job_id))
 
     async def _evict(self, on: OnNode, pod: Pod, order: StopReplica) -> None:
         def wanted() -> bool:
@@ -408,11 +408,6 @@ class Placing:
         """Wait until budgets let all pods of a gang leave: none of it leaves before."""
         while wanted() and self._judge.guarded(gang):
             await asyncio.sleep(EVICTION_WAIT_S)
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _is_replaced(gang: Gang, pod: Pod) -> bool:

@@ -24,6 +24,7 @@ from penstock.engines.kubernetes.objects.answers import AnyObject
 from penstock.engines.kubernetes.objects.common import Metadata
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.server import Outlook, Server
+from penstock.engines.kubernetes.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Saying:
         """When each gang that waits is looked at next (of the loop's clock)."""
         self._told: dict[JobId, str] = {}
         self._refused: dict[GangId, str] = {}
+        self._events = Tasks()
 
     def refuse(self, pods: Iterable[Pod], refused: Refused) -> None:
         """Say on pods why they are not placed, once for each text."""
@@ -81,7 +83,7 @@ class Saying:
         self.refuse(gang.members.values(), refused)
         if gang.workload is not None and self._refused.get(gang.id) != refused.text:
             self._refused[gang.id] = refused.text
-            asyncio.get_running_loop().create_task(self._event(gang, refused.reason, refused.text[:TEXT_MAX]))
+            self._events.begin(self._event(gang, refused.reason, refused.text[:TEXT_MAX]))
 
     def forget(self, pod_key: str) -> None:
         self._said.pop(pod_key, None)
@@ -121,7 +123,7 @@ class Saying:
         while True:
             await asyncio.sleep(LOOK_S)
             now_s = asyncio.get_running_loop().time()
-            waiting = {gang.job_id: gang for gang in self._gangs if gang.job_id is not None and not gang.placed}
+            waiting = self._gangs.waiting()
             self._refused = {name: text for name, text in self._refused.items() if self._gangs.get(name) is not None}
             for job_id in self._next_s.keys() - waiting.keys():
                 del self._next_s[job_id]
@@ -144,7 +146,7 @@ class Saying:
             self.refuse((pod for pod in gang.members.values() if not pod.spec.node_name), Refused(reason, text))
             if self._told.get(job_id) != text:
                 self._told[job_id] = text
-                asyncio.get_running_loop().create_task(self._event(gang, reason, text))
+                self._events.begin(self._event(gang, reason, text))
 
     async def _event(self, gang: Gang, reason: str, text: str) -> None:
         """Say on a gang's first pod, or its workload, why it waits."""

@@ -78,6 +78,7 @@ class PodWorld:
         for _ in range(self.rng.randint(2, 4)):
             self.add_node()
         self.start_server()
+        asyncio.get_running_loop().set_exception_handler(self._note_error)
         steps = [self.kubelets_and_controllers(), self.other_scheduler(), self.people.run(), self.faults()]
         tasks = [asyncio.create_task(step) for step in steps]
         try:
@@ -99,6 +100,9 @@ class PodWorld:
             self.checks.bound,
             int(self.now_s() * 1000),
         )
+
+    def _note_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.checks.violations.append(f"an error was left: {context['message']}: {context.get('exception')!r}")
 
     async def _until(self, done: Callable[[], bool]) -> None:
         while not done() and not self.checks.violations and self.now_s() < DRAINED_S:

@@ -61,10 +61,10 @@ def _placed_one_by_one(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _expired_early(real: Callable[..., Any]) -> Callable[..., Any]:
-    def has_expired(known: Any, lease: Any, now_ms: int) -> Any:
-        return real(known, lease, now_ms + LEASE_TTL_MS * 3 // 4)
+    def ends_ms(known: Any, lease: Any) -> Any:
+        return real(known, lease) - LEASE_TTL_MS * 3 // 4
 
-    return has_expired
+    return ends_ms
 
 
 def _answered_early(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -160,7 +160,7 @@ PLANTED_BUGS: dict[str, Bug] = {
     ),
     "node_lost_too_early": Bug(
         "the server counts a node as lost before the node has ended its processes",
-        (Patch(leases.Leases, "_has_expired", _expired_early),),
+        (Patch(leases.Leases, "_ends_ms", _expired_early),),
     ),
     "start_not_resent": Bug(
         "a start order that got lost is never sent again", (Patch(orders, "_missing_starts", always([])),)

@@ -20,6 +20,8 @@ class Gangs:
         """Pods that have succeeded: they may be there before the others of their gang are seen."""
         self.vacant: dict[GangId, Gang] = {}
         """Gangs with places that wait for pods."""
+        self._unplaced: dict[JobId, Gang] = {}
+        """Gangs with a job; those that hold places are in it until they are looked at."""
 
     def __iter__(self) -> Iterator[Gang]:
         return iter(tuple(self._gangs.values()))
@@ -103,10 +105,21 @@ class Gangs:
 
     def submitted(self, gang: Gang, job_id: JobId) -> None:
         gang.job_id = job_id
-        self._of_job[job_id] = gang
+        self._of_job[job_id] = self._unplaced[job_id] = gang
         for pod in tuple(gang.members.values()) if len(gang.members) == 1 else ():
             _compare(gang, gang.facts, pod)
         self.mark(gang)  # its pods may have changed meanwhile
+
+    def unplaced(self, gang: Gang) -> None:
+        """Note that a gang with a job holds no places any more."""
+        if gang.job_id is not None:
+            self._unplaced[gang.job_id] = gang
+
+    def waiting(self) -> dict[JobId, Gang]:
+        """Return the gangs whose jobs hold no places."""
+        for job_id in [job_id for job_id, gang in self._unplaced.items() if gang.placed]:
+            del self._unplaced[job_id]
+        return dict(self._unplaced)
 
     def mark(self, gang: Gang) -> None:
         self._changed[gang.id] = gang
@@ -125,6 +138,7 @@ class Gangs:
         """Forget a gang and its job."""
         if gang.job_id is not None:
             self._of_job.pop(gang.job_id, None)
+            self._unplaced.pop(gang.job_id, None)
         for pod in gang.members.values():
             self._of_pod.pop(pod.key, None)
         self.vacant.pop(gang.id, None)
