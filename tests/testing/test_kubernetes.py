@@ -181,6 +181,9 @@ def test_a_delete_is_for_the_object_that_was_seen(store):
         store.delete(pods(store), ("default", "a"), uid="another")
 
 
+RUNS = {"status": {"phase": "Running"}}
+
+
 def budget(store, allowed):
     kind = store.kind("policy", "poddisruptionbudgets")
     spec = {"selector": {"matchLabels": {"app": "x"}}}
@@ -193,6 +196,7 @@ def test_an_eviction_stays_within_the_budget(store):
     for name in ("a", "b"):
         pod(store, name, labels={"app": "x"})
         binding(store, name)
+        store.update(pods(store), ("default", name), lambda one: merged(one, RUNS), part="status")
     evict(store, pods(store), "default", "a", {})
     with refused(429, "TooManyRequests"):
         evict(store, pods(store), "default", "b", {})

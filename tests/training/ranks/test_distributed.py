@@ -14,13 +14,13 @@ import pytest
 
 from penstock import training
 from penstock.training import BadArgument, CheckpointDirectory, DamagedCheckpoint, PartsMissing, UnsavableValue
-from penstock.training.ranks.group import Ranks
 from penstock.training.storage import hostmemory
 from tests.training.needs import need_later
 
 torch = need_later("torch")
 dcp = need_later("torch.distributed.checkpoint")
 ours = need_later("penstock.training.distributed")
+group = need_later("penstock.training.ranks.group")
 
 Results = dict[str, list[dict[str, Any]]]
 ROOT = Path(__file__).parents[3]
@@ -236,7 +236,7 @@ def test_without_memory_for_copies_training_waits_for_the_save(
 
 def test_whatever_a_rank_meets_is_told_to_the_others(alone: None) -> None:
     with pytest.raises(PartsMissing, match="rank 0: ZeroDivisionError: "):
-        Ranks(1, 60).everywhere(lambda: 1 // 0)
+        group.Ranks(1, 60).everywhere(lambda: 1 // 0)
 
 
 def test_without_a_process_group_it_says_what_to_call(folder: Path) -> None:
