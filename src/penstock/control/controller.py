@@ -43,7 +43,7 @@ from penstock.core.state import invariants
 from penstock.core.state.identity import begun_by, identity_of
 from penstock.core.state.snapshot import Snapshot, take_snapshot
 from penstock.core.state.state import State
-from penstock.ports import Clock, EventStore
+from penstock.ports import Clock, EventStore, FinishedJob
 
 SNAPSHOT_EVERY_RECORDS = 50_000
 FOLLOW_MAX = 10_000
@@ -346,6 +346,11 @@ class Controller:
             return {}  # it is refused for that
         wanted = {job_id for job_id in requests.jobs_named(request) if job_id not in self.state.jobs}
         return self._store.outcomes(sorted(wanted)) if wanted else {}
+
+    def finished_job(self, job_id: JobId) -> FinishedJob | None:
+        """Return a job that has ended, once that is on disk. Any thread."""
+        found = self._store.finished_jobs(1, JobId(job_id + 1))
+        return found[0] if found and found[0].id == job_id else None
 
     def _lease_ends_ms(self) -> int:
         """Return the end of a lease that begins now (monotonic)."""

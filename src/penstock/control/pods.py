@@ -25,7 +25,7 @@ from penstock.engines.kubernetes.api.credentials import Access
 from penstock.engines.kubernetes.engine import KubernetesEngine
 from penstock.engines.kubernetes.gangs.gang import GANG_JOB_LABEL, Refused, Terms
 from penstock.engines.kubernetes.onnode import POD
-from penstock.engines.kubernetes.server import LiveJob, LivePlace, Outlook
+from penstock.engines.kubernetes.server import LiveJob, LivePlace, Outlook, Phase, Seen
 from penstock.ports import Clock, NodeSession
 
 KUBERNETES = UserName("kubernetes")
@@ -102,12 +102,10 @@ class PodJobs:
         self._ask(Submit((job,), KUBERNETES), told, Submitter(KUBERNETES, job.spec.tenant), lambda: on_reply(_BUSY))
 
     def hold(self, job_id: JobId, on_reply: Callable[[str], None], *, held: bool) -> None:
-        def told(reply: msg.Reply) -> None:
-            unchanged = reply.unchanged if isinstance(reply, msg.JobsChanged) else ((job_id, "busy"),)
-            on_reply(unchanged[0][1] if unchanged else "")
+        self._change(msg.ChangeJobs("hold" if held else "release", (job_id,), KUBERNETES, administrator=True), on_reply)
 
-        request = msg.ChangeJobs("hold" if held else "release", (job_id,), KUBERNETES, administrator=True)
-        self._ask(request, told, Submitter(KUBERNETES, ""), lambda: on_reply("busy"))
+    def requeue(self, job_id: JobId, on_reply: Callable[[str], None]) -> None:
+        self._change(msg.ChangeJobs("requeue", (job_id,), KUBERNETES, administrator=True), on_reply)
 
     def protect(self, job_id: JobId, why: str) -> None:
         waits = job_id in self._protections
@@ -126,11 +124,16 @@ class PodJobs:
         self._ask(msg.Protect(job_id, why), lambda _: None, Submitter(KUBERNETES, ""), busy)
 
     def edit(self, job_id: JobId, ask: GangAsk, on_reply: Callable[[str], None]) -> None:
+        change = JobChange(ask=ask)
+        self._change(msg.ChangeJobs("edit", (job_id,), KUBERNETES, change, administrator=True), on_reply)
+
+    def _change(self, request: msg.ChangeJobs, on_reply: Callable[[str], None]) -> None:
+        """Change one job, and say why it did not."""
+
         def told(reply: msg.Reply) -> None:
-            unchanged = reply.unchanged if isinstance(reply, msg.JobsChanged) else ((job_id, "busy"),)
+            unchanged = reply.unchanged if isinstance(reply, msg.JobsChanged) else ((0, "busy"),)
             on_reply(unchanged[0][1] if unchanged else "")
 
-        request = msg.ChangeJobs("edit", (job_id,), KUBERNETES, JobChange(ask=ask), administrator=True)
         self._ask(request, told, Submitter(KUBERNETES, ""), lambda: on_reply("busy"))
 
     def identity(self) -> str:
@@ -152,9 +155,33 @@ class PodJobs:
                 for replica in (attempt.replicas if attempt is not None else ())
                 if attempt is not None and replica.holds
             ]
-            asks = tuple(ask.each_of(rank) for rank in range(ask.replica_total))
+            asks = tuple(ask.each_of(rank) for rank in range(max(ask.replica_total, job.spec.ask.replicas_max)))
             terms = Terms(job.spec.queue, job.spec.priority, job.spec.preemptible, adopted=True)
             yield LiveJob(job.id, gang, asks, tuple(places), job.hold is not None, terms, job.protected)
+
+    def seen(self, job_id: JobId) -> Seen | None:
+        job = self._service.controller.state.jobs.get(job_id)
+        if job is None:
+            return None
+        text = job.last_exit.text().removeprefix(POD) if job.last_exit is not None else ""
+        attempt = job.attempt
+        if attempt is None:
+            return Seen("waiting", job.last_attempt, text=text)
+        holding = [replica for replica in attempt.replicas if replica.holds]
+        phase: Phase = "stopping" if attempt.leaving else "running" if attempt.running_ms else "starting"
+        running = len(holding) if phase == "running" else 0
+        return Seen(phase, attempt.number, len(holding), running, text)
+
+    def ended(self, job_id: JobId, on_reply: Callable[[Seen | None], None]) -> None:
+        def read() -> Seen | None:
+            found = self._service.controller.finished_job(job_id)
+            if found is None or found.state not in ("succeeded", "failed", "cancelled"):
+                return None
+            text = found.exit.text().removeprefix(POD) if found.exit is not None else ""
+            return Seen(found.state, found.attempts, text=text or found.reason)
+
+        work = self._loop.run_in_executor(self._explaining, read)
+        work.add_done_callback(lambda done: None if done.cancelled() else on_reply(done.result()))
 
     def stop_text(self, job_id: JobId) -> str:
         state = self._service.controller.state

@@ -29,6 +29,8 @@ from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.offers import Offers, ask_in
 from penstock.engines.kubernetes.onnode import OnNode, Standing, replica_of
+from penstock.engines.kubernetes.operator.making import Maker
+from penstock.engines.kubernetes.operator.telling import Telling
 from penstock.engines.kubernetes.placing import Placing
 from penstock.engines.kubernetes.saying import Saying
 from penstock.engines.kubernetes.selectors import Selectors
@@ -101,10 +103,11 @@ class KubernetesEngine:
         self._gangs = Gangs()
         self._budgets = Budgets(server, self._gangs)
         self.standing = Nodes(server, self.nodes.objects, self._obey)
-        self.placing = Placing(
-            server, self.standing, self._gangs, Binder(client, self.pods.wrote, server.identity, draw), self
-        )
-        self._saying = Saying(client, self._gangs, server, self.pods.wrote)
+        wrote, identity = self.pods.wrote, server.identity
+        maker = Maker(client, self.view.elastic_jobs, self.pods.objects, wrote, identity, draw)
+        self.placing = Placing(server, self.standing, self._gangs, Binder(client, wrote, identity, draw), self, maker)
+        self._saying = Saying(client, self._gangs, server, wrote)
+        self._telling = Telling(client, self._gangs, server, self._saying, self.view.elastic_jobs)
         self._offers = Offers(
             server, self.view, self.standing, self._gangs, self._selectors, self.placing, self._saying
         )
@@ -132,7 +135,7 @@ class KubernetesEngine:
         for job in self._server.live():
             self._adopt(job)
         works = (self.nodes.run(), self.pods.run(), self.view.run(), self.standing.report(), self.standing.stand(),
-                 self._settle(), self._again(), self._saying.run())  # fmt: skip
+                 self._settle(), self._again(), self._saying.run(), self._telling.run())  # fmt: skip
         try:
             async with asyncio.TaskGroup() as group:
                 for work in works:

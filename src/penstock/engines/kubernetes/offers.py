@@ -1,13 +1,14 @@
 """What asks for room: pods that wait join their gangs, suspended workloads become gangs of their own."""
 
 from penstock.core.model.affinity import NODE, AffinityRule
+from penstock.core.model.ids import JobId
 from penstock.core.model.resources import ReplicaAsk
 from penstock.engines.kubernetes.amounts import BadAmount
 from penstock.engines.kubernetes.asks import ask_of, keys_of, unsupported
 from penstock.engines.kubernetes.gangs.dialects import NotYet, gang_of
 from penstock.engines.kubernetes.gangs.gang import Facts, Gang, GangId, Refused, differs
 from penstock.engines.kubernetes.gangs.registry import Gangs
-from penstock.engines.kubernetes.gangs.workloads import Workload
+from penstock.engines.kubernetes.gangs.workloads import Elastic, Workload
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.placing import Placing
 from penstock.engines.kubernetes.saying import Saying
@@ -109,11 +110,11 @@ class Offers:
                 known.workload = workload if known.asked else None  # else once the answer is here
                 self._gangs.forget_empty(known)
             return
-        lead = workload.sets[0].pod if workload.sets else None
-        priority = self._view.priority_of_pod(lead) if lead is not None else None
         gang = self._gangs.put_workload(
-            gang_id, workload, Facts(max(1, workload.size), self._view.queue_of(workload), priority)
+            gang_id, workload, Facts(max(1, workload.size), self._view.queue_of(workload), self._priority_of(workload))
         )
+        if workload.elastic is not None:
+            self._take_elastic(gang, workload.elastic)
         for one in workload.sets:
             self._nodes.ask_about(keys_of(ask_in(gang, one.pod, self._selectors)))
         if workload.over and not gang.placed and gang.job_id is not None:
@@ -123,6 +124,22 @@ class Offers:
             self._placing.workload_over(gang, "" if workload.succeeded else "its workload failed")
         else:
             self._placing.end_needless(gang)
+
+    def _priority_of(self, workload: Workload) -> int | None:
+        if workload.elastic is not None:
+            return workload.elastic.priority
+        lead = workload.sets[0].pod if workload.sets else None
+        return self._view.priority_of_pod(lead) if lead is not None else None
+
+    def _take_elastic(self, gang: Gang, elastic: Elastic) -> None:
+        """Say what is wrong with an ElasticJob; one whose job has ended already gets no other."""
+        if elastic.problem:
+            self._saying.refuse_gang(gang, Refused("InvalidTemplate", elastic.problem))
+        known = elastic.job and elastic.cluster == self._server.identity()
+        if known and gang.job_id is None and not gang.asked and gang.ended_job is None:
+            if elastic.job == gang.left_job:
+                return
+            gang.ended_job = JobId(elastic.job)
 
     def workload_gone(self, workload: Workload) -> None:
         gang = self._gangs.get((workload.namespace, f"{workload.kind.plural.removesuffix('s')}/{workload.name}"))

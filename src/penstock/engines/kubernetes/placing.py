@@ -19,6 +19,7 @@ from penstock.engines.kubernetes.gangs.gang import Gang, GangId, Slot, differs, 
 from penstock.engines.kubernetes.gangs.registry import Gangs
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.onnode import GONE, OnNode
+from penstock.engines.kubernetes.operator.making import Maker
 from penstock.engines.kubernetes.server import Server
 from penstock.engines.kubernetes.sessions import Nodes
 from penstock.engines.kubernetes.tasks import Tasks
@@ -55,8 +56,9 @@ class Judge(Protocol):
 class Placing:
     """Carries out orders. Everything runs on the engine's loop."""
 
-    def __init__(self, server: Server, nodes: Nodes, gangs: Gangs, binder: Binder, judge: Judge) -> None:
+    def __init__(self, server: Server, nodes: Nodes, gangs: Gangs, binder: Binder, judge: Judge, maker: Maker) -> None:
         self._server, self._nodes, self._gangs, self._binder, self._judge = server, nodes, gangs, binder, judge
+        self._maker = maker
         self._early: dict[ReplicaKey, tuple[OnNode, StartReplica]] = {}
         """Orders for jobs that no gang is known for."""
         self._started: dict[JobId, AttemptNumber] = {}
@@ -71,6 +73,7 @@ class Placing:
 
     def close(self) -> None:
         self._tasks.cancel()
+        self._maker.close()
 
     def obey(self, node: NodeName, order: Order) -> None:
         on = self._nodes.at(node)
@@ -98,7 +101,7 @@ class Placing:
             self._start_later(on, order)
         elif key.rank >= len(gang.slots) or not gang.complete:
             self._fail(on, key, GONE)  # while a pod of its gang is missing none is bound: it could not go on
-        elif gang.renewed or differs(order.ask, gang.slots[key.rank].ask):
+        elif gang.renewed or (gang.elastic and gang.edited) or differs(order.ask, gang.slots[key.rank].ask):
             self._fail(on, key, CHANGED)
         elif gang.workload is not None:
             self._start_workload(gang, on, order)
@@ -163,9 +166,18 @@ class Placing:
         if pod is not None:
             self.filled(gang, slot, pod)
         self.refill(gang)  # pods of a workload that was running already
-        if self._started.get(order.key.job_id) != order.key.attempt:
+        if gang.elastic is not None:
+            self._maker.forget_old(gang, order.key)
+            self._tasks.begin(self._make_pod(gang, on, order))
+        elif self._started.get(order.key.job_id) != order.key.attempt:
             self._started[order.key.job_id] = order.key.attempt
             self._tasks.begin(self._begin_workload(gang))
+
+    async def _make_pod(self, gang: Gang, on: OnNode, order: StartReplica) -> None:
+        problem = await self._maker.make(gang, order, lambda: order.key in on.starting)
+        if problem and order.key in on.starting:
+            log.info("a pod could not be made", extra={"gang": gang.label, "problem": problem})
+            self._fail(on, order.key, problem)
 
     async def _begin_workload(self, gang: Gang) -> None:
         problem = await self._binder.start(gang.workload) if gang.workload is not None else GONE
@@ -185,7 +197,7 @@ class Placing:
         """
         assert slot.key is not None
         on = self._nodes.at(slot.node)
-        if gang.workload is not None and (finished is None or _is_replaced(gang, finished)):
+        if gang.workload is not None and gang.elastic is None and (finished is None or _is_replaced(gang, finished)):
             on.starting[slot.key] = slot.devices
             self._await_pod(gang, slot, PODS_S)
         elif finished is not None:
@@ -340,6 +352,8 @@ class Placing:
         slot = gang.slot_of(key)
         if slot is not None:
             slot.key, slot.waits = None, False
+        if gang.elastic is not None:
+            self._maker.sweep(gang)
         if gang.placed:
             return
         if self._server.gang_name(key.job_id) == gang.label:
@@ -370,7 +384,7 @@ class Placing:
             pass  # it is bound: once the watch shows that, the order comes again
         elif pod is None:
             self._fail(on, key, GONE)
-        elif gang is not None and gang.workload is not None and slot is not None:
+        elif gang is not None and gang.workload is not None and gang.elastic is None and slot is not None:
             on.stopping.add(key)
             self._suspend(gang, key)
         elif not pod.leaving and key not in on.stopping:
@@ -416,6 +430,8 @@ def _is_replaced(gang: Gang, pod: Pod) -> bool:
     What is known of a workload and of its pods comes at different times: what is further counts.
     """
     workload, succeeded = gang.workload, pod.status.phase == "Succeeded"
+    if workload is not None and workload.elastic is not None:
+        return False  # another one comes with the next attempt
     if workload is None:
         return gang.size > 1 and pod.metadata.controller is not None and not succeeded
     if succeeded:

@@ -64,7 +64,7 @@ class Saying:
         self._wake = asyncio.Event()
         self._next_s: dict[JobId, float] = {}
         """When each gang that waits is looked at next (of the loop's clock)."""
-        self._told: dict[JobId, str] = {}
+        self._told: dict[JobId, Said] = {}
         self._refused: dict[GangId, str] = {}
         self._events = Tasks()
 
@@ -84,6 +84,12 @@ class Saying:
         if gang.workload is not None and self._refused.get(gang.id) != refused.text:
             self._refused[gang.id] = refused.text
             self._events.begin(self._event(gang, refused.reason, refused.text[:TEXT_MAX]))
+
+    def why(self, gang: Gang) -> Said | None:
+        """Return why a gang waits, as was said last."""
+        told = self._told.get(gang.job_id) if gang.job_id is not None else None
+        refused = self._refused.get(gang.id, "")
+        return told or (Said("Refused", refused) if refused else None)
 
     def forget(self, pod_key: str) -> None:
         self._said.pop(pod_key, None)
@@ -144,8 +150,8 @@ class Saying:
             reason = "QuotaExceeded" if outlook.code in QUOTA_CODES else CAPACITY
             text = outlook.text[:TEXT_MAX]
             self.refuse((pod for pod in gang.members.values() if not pod.spec.node_name), Refused(reason, text))
-            if self._told.get(job_id) != text:
-                self._told[job_id] = text
+            if self._told.get(job_id) != Said(reason, text):
+                self._told[job_id] = Said(reason, text)
                 self._events.begin(self._event(gang, reason, text))
 
     async def _event(self, gang: Gang, reason: str, text: str) -> None:
@@ -198,7 +204,7 @@ def _named(pod: Pod, refused: Refused) -> str:
 
 KINDS = {
     "pods": "Pod", "jobs": "Job", "jobsets": "JobSet", "rayclusters": "RayCluster", "rayjobs": "RayJob",
-    "trainjobs": "TrainJob",
+    "trainjobs": "TrainJob", "elasticjobs": "ElasticJob",
 }  # fmt: skip
 
 

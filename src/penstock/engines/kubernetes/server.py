@@ -1,7 +1,7 @@
 """The server as the engine sees it; `control/pods.py` is what stands behind it."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from penstock.core.messages.reports import NodeReport, ReplicaKey
 from penstock.core.messages.requests import NewJob
@@ -46,6 +46,22 @@ class Outlook(NamedTuple):
     """By rank: nodes on which it starts once others have left."""
 
 
+Phase = Literal["waiting", "starting", "running", "stopping", "succeeded", "failed", "cancelled"]
+
+
+class Seen(NamedTuple):
+    """Where a job is in its life."""
+
+    phase: Phase
+    attempt: int
+    """The present one, or the last."""
+    replicas: int = 0
+    """That hold places."""
+    running: int = 0
+    text: str = ""
+    """How its last attempt ended."""
+
+
 class Server(Protocol):
     """What the engine needs of the server: the node's half of the engine port, and jobs for gangs.
 
@@ -76,6 +92,10 @@ class Server(Protocol):
         """Hold a job, or release it. The answer: '' when that is so, else the code of why not."""
         ...
 
+    def requeue(self, job_id: JobId, on_reply: Callable[[str], None]) -> None:
+        """Let a job save, leave and wait again. The answer: '' when it will, else the code of why not."""
+        ...
+
     def protect(self, job_id: JobId, why: str) -> None:
         """Keep a job from being disrupted for others, for `why`; '' lifts that."""
         ...
@@ -88,6 +108,14 @@ class Server(Protocol):
 
     def gang_name(self, job_id: JobId) -> str:
         """Return the gang that a live job is of, as its label has it; '' for any other job."""
+        ...
+
+    def seen(self, job_id: JobId) -> Seen | None:
+        """Return where a live job is; None for any other one."""
+        ...
+
+    def ended(self, job_id: JobId, on_reply: Callable[[Seen | None], None]) -> None:
+        """Say how a job ended; None where that is not known, or not yet on disk."""
         ...
 
     def stop_text(self, job_id: JobId) -> str:

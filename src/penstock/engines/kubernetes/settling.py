@@ -54,6 +54,8 @@ class Settling:
             elif gang.workload is not None and gang.workload.over:
                 self._server.cancel(gang.job_id, "its workload has ended")
                 self._gangs.forget(gang)
+            elif gang.placed:
+                self._server.requeue(gang.job_id, partial(self._requeued, gang))
             elif gang.renewed:
                 self._server.cancel(gang.job_id, "it has another queue or priority by now: a new job follows")
                 self._gangs.reform(gang)
@@ -92,6 +94,13 @@ class Settling:
             self._suspend_first(gang)
         self._server.submit(job, reply)
 
+    def _requeued(self, gang: Gang, problem: str) -> None:
+        gang.asked = False
+        if problem == "over":
+            self._gangs.reform(gang)
+        else:
+            gang.again_s = _now_s() + SETTLE_S  # it leaves
+
     def _held(self, gang: Gang, problem: str) -> None:
         gang.asked = False
         if problem in ("", "held_already"):
@@ -118,7 +127,8 @@ class Settling:
             gang.asked, gang.refused = False, True
             self._say(gang, Refused("InvalidAmount", str(error)))
             return
-        if gang.workload is None and (not all(s.pod for s in gang.slots) or asked != [s.ask for s in gang.slots]):
+        other = not all(slot.pod for slot in gang.slots) or asked != [slot.ask for slot in gang.slots]
+        if gang.edited if gang.elastic is not None else gang.workload is None and other:
             self._edit(gang)
         else:
             self._release(gang)
@@ -132,7 +142,7 @@ class Settling:
             self._say(gang, Refused("InvalidAmount", str(error)))
             return
         lead = gang.workload.labels if gang.workload is not None else gang.first()[0].metadata.labels
-        ask = gang_ask([slot.ask for slot in slots], lead.get(POOL_LABEL, ""))
+        ask = gang_ask([slot.ask for slot in slots], lead.get(POOL_LABEL, ""), gang.elastic)
         self._server.edit(gang.job_id, ask, partial(self._edited, gang, slots))
 
     def _edited(self, gang: Gang, slots: list[Slot], problem: str) -> None:

@@ -18,6 +18,7 @@ from penstock.engines.kubernetes.gangs.workloads import Workload, queue_of
 from penstock.engines.kubernetes.objects.answers import ResourceList
 from penstock.engines.kubernetes.objects.common import Metadata
 from penstock.engines.kubernetes.objects.groups import DisruptionBudget, Namespace, PodGroup, PriorityClass
+from penstock.engines.kubernetes.objects.penstock import ElasticJob
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.objects.workloads import Job, JobSet, RayCluster, RayJob, TrainJob
 
@@ -99,6 +100,7 @@ class ClusterView:
             _Optional(wl.TRAIN_JOBS.plural, (wl.TRAIN_JOBS,), TrainJob, self._take_owner, self._drop_owner),
             self._of(wl.JOB_SETS, JobSet, self._take(wl.JOB_SETS, wl.of_job_set)),
             self._of(wl.RAY_JOBS, RayJob, self._take(wl.RAY_JOBS, wl.of_ray_job)),
+            self._of(wl.ELASTIC_JOBS, ElasticJob, self._take(wl.ELASTIC_JOBS, wl.of_elastic_job)),
             self._of(wl.RAY_CLUSTERS, RayCluster, self._take(wl.RAY_CLUSTERS, wl.of_ray_cluster)),
         ]
         self.looked = False
@@ -233,8 +235,13 @@ class ClusterView:
         classes = self._reflectors["priorities"].objects.values()
         return next((int(one.value) for one in classes if one.global_default), pod.spec.priority)
 
+    def elastic_jobs(self) -> Mapping[tuple[str, str], ElasticJob]:
+        """Return the ElasticJobs, by namespace and name."""
+        found = self._reflectors.get(wl.ELASTIC_JOBS.plural)
+        return found.objects if found is not None else {}
+
     def started_here(self, workload: Workload) -> bool:
-        return bool(queue_of(workload.labels, kueue=self._kueue))
+        return workload.elastic is not None or bool(queue_of(workload.labels, kueue=self._kueue))
 
     def queue_of(self, workload: Workload) -> str:
         return queue_of(workload.labels, kueue=self._kueue)
@@ -246,6 +253,9 @@ class ClusterView:
             if (name := labels.get(label)) and (found := self._workloads.get((kind.plural, namespace, name))):
                 return self._as_started(found)
         owner = pod.metadata.controller
+        if owner is not None and (owner.kind, owner.group) == ("ElasticJob", wl.ELASTIC_JOBS.group):
+            made = self._workloads.get((wl.ELASTIC_JOBS.plural, namespace, owner.name))
+            return made if made is not None and made.uid == owner.uid else None
         if owner is None or owner.kind != "Job" or owner.group != "batch":
             return None
         job = self._workloads.get((wl.JOBS.plural, namespace, owner.name))

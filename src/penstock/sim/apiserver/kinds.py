@@ -201,5 +201,7 @@ def usual_kinds() -> dict[tuple[str, str], Kind]:
         Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, plain, has_status=False),
         Kind("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", True, plain),
         Kind("batch", "v1", "jobs", "Job", True, Jobs()),
+        Kind("", "v1", "services", "Service", True, plain),
+        Kind("penstock.dev", "v1alpha1", "elasticjobs", "ElasticJob", True, plain),
     ]
     return {(kind.group, kind.plural): kind for kind in found}

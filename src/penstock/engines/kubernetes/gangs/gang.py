@@ -16,8 +16,15 @@ from penstock.core.model.gang import GangAsk, GroupAsk
 from penstock.core.model.ids import JobId, NodeName, PoolName, QueueName, TenantName
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import ReplicaAsk
-from penstock.engines.kubernetes.gangs.workloads import Workload, set_of
-from penstock.engines.kubernetes.names import POOL_LABEL, PREEMPTIBLE_LABEL, QUEUE_LABEL
+from penstock.engines.kubernetes.gangs.workloads import Elastic, Workload, set_of
+from penstock.engines.kubernetes.names import (
+    ATTEMPT_LABEL,
+    JOB_LABEL,
+    POOL_LABEL,
+    PREEMPTIBLE_LABEL,
+    QUEUE_LABEL,
+    RANK_LABEL,
+)
 from penstock.engines.kubernetes.objects.pods import Pod
 
 SIZE_MAX = 10_000
@@ -118,6 +125,14 @@ class Gang(msgspec.Struct, eq=False):
     """Those of its job."""
     renewed: bool = False
     """It has other terms than its job by now."""
+    ended_job: JobId | None = None
+    """The job that it was: it becomes no other one."""
+    left_job: JobId | None = None
+    """A job that was given up for another one, which has other terms."""
+
+    @property
+    def elastic(self) -> Elastic | None:
+        return self.workload.elastic if self.workload is not None else None
 
     @property
     def id(self) -> GangId:
@@ -154,7 +169,8 @@ class Gang(msgspec.Struct, eq=False):
     def complete(self) -> bool:
         """Whether nothing that the gang itself has to bring keeps it from being placed."""
         if self.workload is not None:
-            return not self.workload.over and self.workload.size > 0 and self.left != 0
+            paused = self.elastic is not None and self.elastic.paused
+            return not self.workload.over and not paused and self.workload.size > 0 and self.left != 0
         return sum(not pod.leaving for pod in self.members.values()) >= self.size
 
     @property
@@ -201,8 +217,8 @@ def slots_of(gang: Gang, ask_of: AskOf) -> list[Slot]:
     return [slot for slots in groups.values() for slot in slots]
 
 
-def gang_ask(asks: Sequence[ReplicaAsk], pool: str = "") -> GangAsk:
-    """Return the ask of a gang whose ranks ask for these, equal ones together."""
+def gang_ask(asks: Sequence[ReplicaAsk], pool: str = "", elastic: Elastic | None = None) -> GangAsk:
+    """Return the ask of a gang whose ranks ask for these, equal ones together; an elastic one may run with fewer."""
     groups: list[tuple[ReplicaAsk, int]] = []
     for ask in asks:
         if groups and groups[-1][0] == ask:
@@ -210,10 +226,12 @@ def gang_ask(asks: Sequence[ReplicaAsk], pool: str = "") -> GangAsk:
         else:
             groups.append((ask, 1))
     (first, count), *others = groups
+    least = elastic.least if elastic is not None else count
     return GangAsk(
-        count,
+        least,
         first,
         pool=PoolName(pool) if pool else DEFAULT_POOL,
+        replicas_max=count if least < count else 0,
         others=tuple(GroupAsk(number, ask) for ask, number in others),
     )
 
@@ -226,7 +244,7 @@ def new_job(gang: Gang, ask_of: AskOf, *, tenant_known: bool) -> NewJob:
     gang.terms = terms
     spec = JobSpec(
         command=COMMAND,
-        ask=gang_ask([slot.ask for slot in gang.slots], said.get(POOL_LABEL, "")),
+        ask=gang_ask([slot.ask for slot in gang.slots], said.get(POOL_LABEL, ""), gang.elastic),
         name=gang.name.partition("/")[2],
         priority=terms.priority,
         preemptible=terms.preemptible,
@@ -234,6 +252,9 @@ def new_job(gang: Gang, ask_of: AskOf, *, tenant_known: bool) -> NewJob:
         grace_ms=1000 * lead.spec.termination_grace_period_seconds,
         labels=((GANG_JOB_LABEL, gang.label),),
     )
+    if gang.elastic is not None:
+        retries_max, limit_ms = gang.elastic.retries_max, gang.elastic.time_limit_ms
+        spec = msgspec.structs.replace(spec, retries_max=retries_max, time_limit_ms=limit_ms)
     unnamed: list[str] = []
     if tenant_known:
         spec = msgspec.structs.replace(spec, tenant=TenantName(gang.namespace))
@@ -268,6 +289,9 @@ def fill(gang: Gang, pods: Iterable[Pod], ask_of: AskOf) -> Iterator[tuple[Slot,
     Yields: what came together, where the slot has a place already: to be bound there.
     """
     waiting = [pod for pod in pods if not pod.leaving and gang.slot_with(pod.metadata.name) is None]
+    if gang.elastic is not None:
+        yield from _fill_elastic(gang, waiting)
+        return
     for pod in sorted(waiting, key=order_of):
         vacant = [(rank, slot) for rank, slot in enumerate(gang.slots) if slot.vacant]
         if gang.workload is not None:
@@ -281,6 +305,22 @@ def fill(gang: Gang, pods: Iterable[Pod], ask_of: AskOf) -> Iterator[tuple[Slot,
             slot.pod, slot.waits = pod.metadata.name, False
             if slot.key is not None:
                 yield slot, pod
+
+
+def _fill_elastic(gang: Gang, pods: Iterable[Pod]) -> Iterator[tuple[Slot, Pod]]:
+    """Put pods into the slots of the replicas that they were made as."""
+    for pod in pods:
+        slot = next((slot for slot in gang.slots if slot.waits and slot.key and is_of(pod, slot.key)), None)
+        if slot is not None:
+            slot.pod, slot.waits = pod.metadata.name, False
+            yield slot, pod
+
+
+def is_of(pod: Pod, key: ReplicaKey) -> bool:
+    """Return whether a pod of an ElasticJob was made as this replica."""
+    labels = pod.metadata.labels
+    told = (labels.get(JOB_LABEL), labels.get(ATTEMPT_LABEL), labels.get(RANK_LABEL))
+    return told == (str(key.job_id), str(key.attempt), str(key.rank))
 
 
 def differs(ask: ReplicaAsk, planned: ReplicaAsk) -> bool:

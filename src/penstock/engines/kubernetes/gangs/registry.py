@@ -38,7 +38,9 @@ class Gangs:
         known = gang.members.get(pod.metadata.name)
         gang.members[pod.metadata.name] = pod
         self._of_pod[pod.key] = gang
-        if gang.job_id is None:
+        if gang.workload is not None:
+            pass  # which says all of it
+        elif gang.job_id is None:
             new = known is None or known.spec != pod.spec or gang.facts != facts
             gang.facts, gang.refused = facts, gang.refused and not new
         elif len(gang.members) == 1:  # pods of a gang may differ: the one that comes first counts
@@ -52,7 +54,8 @@ class Gangs:
         if gang is None:
             gang = self._new(Gang(*gang_id, facts))
         if gang.workload is None or gang.workload.sets != workload.sets or gang.facts != facts:
-            gang.refused, gang.edited = False, (gang.job_id is not None or gang.asked) and not gang.placed
+            known = gang.job_id is not None or gang.asked
+            gang.refused, gang.edited = False, known and (workload.elastic is not None or not gang.placed)
         gang.workload, gang.facts = workload, facts
         if gang.job_id is not None and workload.sets:
             _compare(gang, facts, workload.sets[0].pod)
@@ -111,7 +114,8 @@ class Gangs:
         self.mark(gang)  # its pods may have changed meanwhile
 
     def unplaced(self, gang: Gang) -> None:
-        """Note that a gang with a job holds no places any more."""
+        """Note that a gang with a job holds no places any more: what was put off until then is due."""
+        gang.again_s = 0.0
         if gang.job_id is not None:
             self._unplaced[gang.job_id] = gang
 
@@ -130,7 +134,9 @@ class Gangs:
         workload, facts = gang.workload, gang.facts
         self.forget(gang)
         if workload is not None and not workload.over:
-            self.put_workload(gang.id, workload, facts)
+            new = self.put_workload(gang.id, workload, facts)
+            if workload.elastic is not None:
+                new.ended_job, new.left_job = (None, gang.job_id) if gang.renewed else (gang.job_id, None)
         for pod in waiting:
             self.put(pod, gang.id, facts).done_before.update(gang.done_before)
 
@@ -186,9 +192,9 @@ class Gangs:
 def _calls(gang: Gang) -> bool:
     """Return whether the server has to be asked about a gang: it is new, whole again, in part, or asks differently."""
     if gang.job_id is None:
-        return gang.complete and not gang.refused
-    if gang.placed:
-        return False  # its attempt ends first
+        return gang.complete and not gang.refused and gang.ended_job is None
+    if gang.placed:  # its attempt ends first: that of an ElasticJob is asked to
+        return gang.elastic is not None and (gang.edited or gang.elastic.paused)
     if gang.renewed:
         return True
     return gang.complete == gang.held or (gang.complete and (gang.edited or gang.lacks_ranks))

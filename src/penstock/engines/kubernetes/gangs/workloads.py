@@ -9,8 +9,10 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.engines.kubernetes.api.client import Kind
-from penstock.engines.kubernetes.names import QUEUE_LABEL
+from penstock.engines.kubernetes.asks import SCHEDULER
+from penstock.engines.kubernetes.names import POOL_LABEL, PREEMPTIBLE_LABEL, QUEUE_LABEL
 from penstock.engines.kubernetes.objects.common import Condition, Metadata
+from penstock.engines.kubernetes.objects.penstock import GROUP, VERSION, ElasticJob, template_of
 from penstock.engines.kubernetes.objects.pods import Pod, PodTemplate
 from penstock.engines.kubernetes.objects.workloads import Job, JobSet, RayCluster, RayClusterSpec, RayJob
 
@@ -19,8 +21,11 @@ JOB_SETS = Kind("jobset.x-k8s.io", "v1alpha2", "jobsets")
 RAY_CLUSTERS = Kind("ray.io", "v1", "rayclusters")
 RAY_JOBS = Kind("ray.io", "v1", "rayjobs")
 TRAIN_JOBS = Kind("trainer.kubeflow.org", "v1alpha1", "trainjobs")
+ELASTIC_JOBS = Kind(GROUP, VERSION, "elasticjobs")
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Understood where no Kueue runs."""
+ELASTIC_NAME_MAX = 52
+"""Host names have 63 characters: the name, a hyphen and the rank, with room for the attempt in names of pods."""
 JOBSET_LABEL, RAY_LABEL = "jobset.sigs.k8s.io/jobset-name", "ray.io/cluster"
 JOBSET_PART_LABEL, RAY_GROUP_LABEL = "jobset.sigs.k8s.io/replicatedjob-name", "ray.io/group"
 RAY_TYPE_LABEL, RAY_HEAD = "ray.io/node-type", "headgroup"
@@ -34,6 +39,25 @@ class PodSet(msgspec.Struct, frozen=True):
     """A pod as the template makes it, named by its workload and template."""
     name: str = ""
     """Of the template, where the workload has several."""
+
+
+class Elastic(NamedTuple):
+    """What an ElasticJob says beyond its pods."""
+
+    least: int
+    """Replicas without which it does not start; the workload has as many pods as it may have at most."""
+    priority: int
+    retries_max: int
+    time_limit_ms: int
+    paused: bool
+    """It is not to run now."""
+    job: int = 0
+    """The number of its job, as its status has it, in the log `cluster`."""
+    cluster: str = ""
+    observed: bool = True
+    """Its status is about its present spec."""
+    problem: str = ""
+    """What is wrong with it."""
 
 
 class Workload(NamedTuple):
@@ -53,6 +77,8 @@ class Workload(NamedTuple):
     done: int = 0
     """How many have."""
     succeeded: bool = False
+    elastic: Elastic | None = None
+    """Of an ElasticJob: its pods are made here, when its replicas start."""
 
     @property
     def size(self) -> int:
@@ -153,3 +179,38 @@ def of_ray_job(one: RayJob) -> Workload:
     sets = _of_ray(one.spec.ray_cluster_spec, one.metadata)
     end = _End(one.over, one.status.job_deployment_status == "Complete")
     return _made(RAY_JOBS, one.metadata, sets, end, suspended=one.spec.suspend)
+
+
+def of_elastic_job(one: ElasticJob) -> Workload:
+    """Return an ElasticJob: as many pods as it may have at most."""
+    spec, status, problem = one.spec, one.status, ""
+    sets: tuple[PodSet, ...] = ()
+    try:
+        template = msgspec.convert(template_of(one), PodTemplate)
+        pods = msgspec.structs.replace(template.spec, scheduler_name=SCHEDULER, restart_policy="Never")
+        made = msgspec.structs.replace(template, spec=pods)
+        sets = (_set(spec.scaling.max_replicas, made, one.metadata),)
+    except (msgspec.ValidationError, AttributeError, TypeError) as error:
+        problem = f"spec.template: {error}"
+    if len(one.metadata.name) > ELASTIC_NAME_MAX:
+        problem = f"its name has {len(one.metadata.name)} characters, expected {ELASTIC_NAME_MAX} at most"
+    elif spec.scaling.min_replicas > spec.scaling.max_replicas:
+        low, high = spec.scaling.min_replicas, spec.scaling.max_replicas
+        problem = f"spec.scaling.minReplicas is {low}, expected {high} (maxReplicas) at most"
+    said = {POOL_LABEL: spec.pool, QUEUE_LABEL: spec.queue, PREEMPTIBLE_LABEL: "" if spec.preemptible else "false"}
+    elastic = Elastic(
+        spec.scaling.min_replicas, spec.priority, spec.max_restarts, 1000 * spec.time_limit_seconds, spec.suspend,
+        status.job, status.cluster, status.observed_generation == one.metadata.generation, problem,
+    )  # fmt: skip
+    return Workload(
+        ELASTIC_JOBS,
+        one.metadata.namespace,
+        one.metadata.name,
+        one.metadata.uid,
+        {**one.metadata.labels, **{label: text for label, text in said.items() if text}},
+        () if problem else sets,
+        suspended=True,  # no pod of it comes by itself
+        over=one.over,
+        succeeded=status.phase == "Succeeded",
+        elastic=elastic,
+    )

@@ -34,6 +34,12 @@ ROLES: dict[str, tuple[Rule, ...]] = {
     "penstock-jobs": (Rule("batch", ("jobs",), ("list", "watch", "patch")),),
     "penstock-jobsets": (Rule("jobset.x-k8s.io", ("jobsets",), ("list", "watch", "patch")),),
     "penstock-trainjobs": (Rule("trainer.kubeflow.org", ("trainjobs",), ("list", "watch", "patch")),),
+    "penstock-elasticjobs": (
+        Rule("penstock.dev", ("elasticjobs",), FOLLOW),
+        Rule("penstock.dev", ("elasticjobs/status",), ("patch",)),
+        Rule("", ("pods",), ("create", "delete")),
+        Rule("", ("services",), ("get", "create")),
+    ),
     "penstock-ray": (Rule("ray.io", ("rayclusters", "rayjobs"), ("list", "watch", "patch")),),
 }
 """Cluster roles of the server, by name."""

@@ -1,0 +1,190 @@
+"""The status of ElasticJobs: what the log says of each, written where that differs from what stands there."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.core.model.ids import JobId
+from penstock.engines.kubernetes.api.client import Client
+from penstock.engines.kubernetes.api.errors import KubernetesError
+from penstock.engines.kubernetes.binding import AnyWorkload
+from penstock.engines.kubernetes.gangs.gang import Gang
+from penstock.engines.kubernetes.gangs.registry import Gangs
+from penstock.engines.kubernetes.gangs.workloads import ELASTIC_JOBS
+from penstock.engines.kubernetes.names import ELASTIC_JOB_LABEL
+from penstock.engines.kubernetes.objects.common import Condition
+from penstock.engines.kubernetes.objects.penstock import ElasticJob, ElasticJobStatus, Phase
+from penstock.engines.kubernetes.operator.making import Objects
+from penstock.engines.kubernetes.saying import Said, Saying
+from penstock.engines.kubernetes.server import Seen, Server
+from penstock.engines.kubernetes.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+"""All ElasticJobs are looked at this often."""
+WRITES_MAX = 8
+"""Statuses that are written at a time."""
+PHASES: Mapping[str, Phase] = {
+    "waiting": "Pending", "starting": "Starting", "running": "Running", "stopping": "Stopping",
+    "succeeded": "Succeeded", "failed": "Failed", "cancelled": "Cancelled",
+}  # fmt: skip
+
+
+class Told(NamedTuple):
+    """A condition without its times."""
+
+    status: str
+    reason: str
+    message: str
+
+
+class Telling:
+    """Writes statuses. Everything runs on the engine's loop."""
+
+    def __init__(self, client: Client, gangs: Gangs, server: Server, saying: Saying, objects: Objects) -> None:
+        self._client, self._gangs, self._server, self._saying = client, gangs, server, saying
+        self._objects = objects
+        self._writing: set[tuple[str, str]] = set()
+        self._asked: set[JobId] = set()
+        """Jobs of which the end is being looked up."""
+        self._tasks = Tasks()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(LOOK_S)
+                for key, one in tuple(self._objects().items()):
+                    if key not in self._writing and not one.over:
+                        self._look(key, one)
+        finally:
+            self._tasks.cancel()
+
+    def _look(self, key: tuple[str, str], one: ElasticJob) -> None:
+        gang = self._gangs.get((key[0], f"elasticjob/{key[1]}"))
+        if gang is None or gang.workload is None or gang.workload.uid != one.metadata.uid:
+            return
+        if gang.ended_job is not None:
+            self._ask_end(gang, gang.ended_job)
+            return
+        seen = self._server.seen(gang.job_id) if gang.job_id is not None else None
+        if gang.job_id is not None and seen is None:
+            if not gang.placed and not gang.asked:
+                self._gangs.reform(gang)  # it was cancelled while it waited
+            return
+        wanted = self._status(one, gang, seen)
+        if len(self._writing) < WRITES_MAX and not _alike(wanted, one.status):
+            self._write(key, one, wanted)
+
+    def _status(self, one: ElasticJob, gang: Gang, seen: Seen | None) -> ElasticJobStatus:
+        meta, status = one.metadata, one.status
+        phase: Phase = PHASES[seen.phase] if seen is not None else "Pending"
+        if phase == "Pending" and one.spec.suspend:
+            phase = "Suspended"
+        current = not gang.edited and not gang.renewed and gang.workload is not None and gang.workload.elastic
+        return ElasticJobStatus(
+            phase=phase,
+            job=gang.job_id or status.job,
+            cluster=self._server.identity() if gang.job_id else status.cluster,
+            attempt=seen.attempt if seen is not None else status.attempt,
+            replicas=seen.replicas if seen is not None else 0,
+            ready_replicas=seen.running if seen is not None else 0,
+            selector=f"{ELASTIC_JOB_LABEL}={meta.name}",
+            observed_generation=meta.generation if current else status.observed_generation,
+            conditions=_conditions(one, {"Placed": self._placed(gang, phase, seen)}),
+        )
+
+    def _placed(self, gang: Gang, phase: Phase, seen: Seen | None) -> Told:
+        """Return the condition that says whether it has places, and why not."""
+        if phase == "Suspended":
+            return Told("False", "Suspended", "spec.suspend is true")
+        if phase != "Pending":
+            assert seen is not None
+            return Told("True", phase, f"{seen.replicas} of {_range(gang)} replicas hold places, {seen.running} run")
+        why = self._saying.why(gang) or Said("Waiting", "it is about to be planned")
+        ended = f"; its last attempt ended: {seen.text}" if seen is not None and seen.attempt and seen.text else ""
+        return Told("False", why.reason, why.text + ended)
+
+    def _ask_end(self, gang: Gang, job_id: JobId) -> None:
+        if job_id in self._asked:
+            return
+        self._asked.add(job_id)
+
+        def told(seen: Seen | None) -> None:
+            self._asked.discard(job_id)
+            one = self._objects().get((gang.namespace, gang.name.partition("/")[2]))
+            if seen is None or one is None or gang.ended_job != job_id or one.over:
+                return  # it is asked again
+            elastic = gang.elastic
+            if seen.phase == "cancelled" and elastic is not None and not elastic.observed:
+                gang.ended_job, gang.left_job = None, job_id  # for its new spec, by which it has to wait anew
+                self._gangs.mark(gang)
+                return
+            self._write((gang.namespace, one.metadata.name), one, _last(one, seen, job_id, self._server.identity()))
+
+        self._server.ended(job_id, told)
+
+    def _write(self, key: tuple[str, str], one: ElasticJob, wanted: ElasticJobStatus) -> None:
+        if key in self._writing:
+            return
+        self._writing.add(key)
+        self._tasks.begin(self._patch(key, one, wanted))
+
+    async def _patch(self, key: tuple[str, str], one: ElasticJob, wanted: ElasticJobStatus) -> None:
+        path = ELASTIC_JOBS.path(*key, "status")
+        status: dict[str, Any] = dict.fromkeys(("attempt", "replicas", "readyReplicas"), 0)
+        status |= msgspec.to_builtins(wanted)
+        try:
+            await self._client.patch(path, {"metadata": {"uid": one.metadata.uid}, "status": status}, AnyWorkload)
+            await asyncio.sleep(LOOK_S)  # the watch shows it by then
+        except KubernetesError as error:
+            log.info("a status could not be written", extra={"job": one.metadata.key, "problem": error.message})
+            await asyncio.sleep(2 * LOOK_S)
+        finally:
+            self._writing.discard(key)
+
+
+def _range(gang: Gang) -> str:
+    elastic, most = gang.elastic, len(gang.slots)
+    return f"{elastic.least} to {most}" if elastic is not None and elastic.least < most else str(most)
+
+
+def _last(one: ElasticJob, seen: Seen, job_id: JobId, cluster: str) -> ElasticJobStatus:
+    """Return the status of one whose job has ended."""
+    phase = PHASES[seen.phase]
+    told = {
+        "Placed": Told("False", phase, "it has ended"),
+        "Finished": Told("True", phase, seen.text or "all ranks have succeeded"),
+    }
+    return msgspec.structs.replace(
+        one.status, phase=phase, job=job_id, cluster=cluster, attempt=seen.attempt, replicas=0, ready_replicas=0,
+        conditions=_conditions(one, told),
+    )  # fmt: skip
+
+
+def _conditions(one: ElasticJob, told: Mapping[str, Told]) -> tuple[Condition, ...]:
+    """Return conditions with their times: that of the last change of their status."""
+    known = {condition.type: condition for condition in one.status.conditions}
+    found = []
+    for kind, (status, reason, message) in told.items():
+        before = known.get(kind)
+        same = before is not None and before.status == status
+        time = before.last_transition_time if before is not None and same else _now()
+        found.append(Condition(kind, status, reason, message, time, one.metadata.generation))
+    return tuple(found)
+
+
+def _alike(wanted: ElasticJobStatus, known: ElasticJobStatus) -> bool:
+    """Return whether two statuses say the same."""
+    plain = [msgspec.structs.replace(status, conditions=()) for status in (wanted, known)]
+    told = [[(c.type, c.status, c.reason, c.message) for c in status.conditions] for status in (wanted, known)]
+    return plain[0] == plain[1] and told[0] == told[1]
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
