@@ -10,7 +10,7 @@ from typing import Any
 from penstock.core.model.cluster import ClusterConfig
 from penstock.engines.kubernetes.asks import SCHEDULER
 from penstock.engines.kubernetes.binding import PREEMPTED
-from penstock.engines.kubernetes.names import DEVICES_ANNOTATION, REPLICA_ANNOTATION
+from penstock.engines.kubernetes.names import ATTEMPT_LABEL, DEVICES_ANNOTATION, JOB_LABEL, REPLICA_ANNOTATION
 from penstock.sim.apiserver.controllers import OVER, budget_of, short_of
 from penstock.sim.apiserver.selecting import Object, selected
 from penstock.sim.apiserver.store import Change, Store
@@ -82,7 +82,7 @@ class Checks:
             return
         if target["spec"].get("unschedulable"):
             self._found(f"pod {name} was bound to {node}, which is cordoned")
-        for found in self._twice(pod):
+        for found in (*self._twice(pod), *self._of_two_attempts(pod)):
             self._found(found)
         for other in self._running_on(node):
             if other["metadata"]["uid"] != pod["metadata"]["uid"] and (repels(pod, other) or repels(other, pod)):
@@ -103,7 +103,8 @@ class Checks:
         why = {c["type"]: c.get("reason") for c in pod["status"].get("conditions", ())}.get("DisruptionTarget")
         owners = [(pod["metadata"]["namespace"], one["name"]) for one in pod["metadata"].get("ownerReferences", ())]
         ours = _ours(pod) and why == PREEMPTED and pod["status"]["phase"] == "Running"
-        ours = ours and all(owner in self._store.all_of("jobs") for owner in owners)  # else it left with its owner
+        there = (*self._store.all_of("jobs"), *self._store.all_of("elasticjobs"))
+        ours = ours and all(owner in there for owner in owners)  # else it left with its owner
         for budget in self._budgets_of(pod) if ours else ():
             name = budget["metadata"]["name"]
             healthy, least = budget_of(self._store, budget)
@@ -124,6 +125,15 @@ class Checks:
             if both and other["metadata"]["uid"] != pod["metadata"]["uid"]:
                 names = f"{pod['metadata']['name']} and {other['metadata']['name']}"
                 yield f"device {min(both)} of {pod['spec']['nodeName']} is given to {names}"
+
+    def _of_two_attempts(self, pod: Object) -> Iterator[str]:
+        """Yield pods of another attempt of the same ElasticJob that run still."""
+        labels = pod["metadata"].get("labels") or {}
+        for other in self._store.all_of("pods").values() if ATTEMPT_LABEL in labels else ():
+            told = other["metadata"].get("labels") or {}
+            same = told.get(JOB_LABEL) == labels[JOB_LABEL] and told[ATTEMPT_LABEL] != labels[ATTEMPT_LABEL]
+            if same and other["spec"].get("nodeName") and _running(other):
+                yield f"pod {pod['metadata']['name']} was bound while {other['metadata']['name']} runs"
 
     def _quota(self) -> None:
         """Sum what runs in each queue with a maximum of devices."""

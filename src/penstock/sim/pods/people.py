@@ -33,10 +33,13 @@ class People:
         while self._now_s() < self._until_s:
             await asyncio.sleep(self._rng.expovariate(1.5))
             action = self._rng.choices(
-                (self.single, self.gang, self.job, self.foreign, self.apart, self.delete, self.budget, self.change),
-                (4, 3, 3, 2, 1, 2, 2, 2),
-            )[0]
+                (self.single, self.gang, self.job, self.foreign, self.apart, self.delete, self.budget, self.change,
+                 self.elastic, self.change_elastic),
+                (4, 3, 3, 2, 1, 2, 2, 2, 2, 1),
+            )[0]  # fmt: skip
             action()
+        for key in list(self._store.all_of("elasticjobs")):
+            self._set_elastic(key, {"suspend": False})
 
     def body(
         self, name: str, gpus: int, cpus: int = 1, labels: dict[str, str] | None = None, *, size: int = 1, **spec: Any
@@ -104,6 +107,40 @@ class People:
         }
         body = {"metadata": {"name": name, "labels": {"penstock.dev/queue": queue}}, "spec": spec}
         self._store.create(self._store.kind("batch", "jobs"), "default", body)
+
+    def elastic(self) -> None:
+        name, low = self._name("e"), self._rng.randint(1, 2)
+        made = self.body(name, self._rng.randint(0, 2), size=low + 1)
+        queue = made["metadata"]["labels"].pop("penstock.dev/queue", "")
+        spec = {
+            "template": {"metadata": {"annotations": made["metadata"]["annotations"]}, "spec": made["spec"]},
+            "scaling": {"minReplicas": low, "maxReplicas": low + self._rng.randint(0, 1)},
+            "queue": queue,
+            "priority": self._rng.choice((100, 500, 900)),
+            "maxRestarts": self._rng.randint(0, 20),
+        }
+        body = {"metadata": {"name": name}, "spec": spec}
+        self._store.create(self._store.kind("penstock.dev", "elasticjobs"), "default", body)
+
+    def change_elastic(self) -> None:
+        """Suspend an ElasticJob, let it go on, give it another range or priority, or delete it."""
+        keys = sorted(self._store.all_of("elasticjobs"))
+        if not keys:
+            return
+        key = self._rng.choice(keys)
+        low = self._rng.randint(1, 2)
+        scaling = {"minReplicas": low, "maxReplicas": low + self._rng.randint(0, 1)}
+        change: dict[str, Any] = self._rng.choice(
+            ({"suspend": True}, {"suspend": False}, {"scaling": scaling}, {"priority": 700}, {})
+        )
+        if change:
+            self._set_elastic(key, change)
+        else:
+            self._store.delete(self._store.kind("penstock.dev", "elasticjobs"), key)
+
+    def _set_elastic(self, key: tuple[str, str], change: dict[str, Any]) -> None:
+        kind = self._store.kind("penstock.dev", "elasticjobs")
+        self._store.update(kind, key, lambda one: {**one, "spec": {**one["spec"], **change}})
 
     def foreign(self) -> None:
         body = self.body(self._name("f"), self._rng.randint(0, 1), schedulerName="default-scheduler")

@@ -133,6 +133,10 @@ class PodWorld:
             any(c["type"] in ("Complete", "Failed") for c in job["status"].get("conditions", ()))
             for job in self.store.all_of("jobs").values()
         )
+        ended = ended and all(
+            one.get("status", {}).get("phase") in ("Succeeded", "Failed", "Cancelled")
+            for one in self.store.all_of("elasticjobs").values()
+        )
         return jobs and ended and self.done >= self.people.wanted.keys()
 
     def _last_look(self) -> None:
@@ -150,6 +154,7 @@ class PodWorld:
                 if p["status"]["phase"] not in OVER
             ]
             ended = [k[1] for k, job in self.store.all_of("jobs").items() if not job["status"].get("conditions")]
+            ended += [f"{k[1]} {one.get('status')}" for k, one in self.store.all_of("elasticjobs").items()]
             self.checks.violations.append(
                 f"not everything has ended: pods {left}; {pods}; jobs {jobs}; {ended} of the cluster"
             )

@@ -192,7 +192,9 @@ def of_elastic_job(one: ElasticJob) -> Workload:
         sets = (_set(spec.scaling.max_replicas, made, one.metadata),)
     except (msgspec.ValidationError, AttributeError, TypeError) as error:
         problem = f"spec.template: {error}"
-    if len(one.metadata.name) > ELASTIC_NAME_MAX:
+    if sets and sets[0].pod.spec.node_name:
+        problem = f"spec.template.spec.nodeName is {sets[0].pod.spec.node_name}, expected none: Penstock chooses nodes"
+    elif len(one.metadata.name) > ELASTIC_NAME_MAX:
         problem = f"its name has {len(one.metadata.name)} characters, expected {ELASTIC_NAME_MAX} at most"
     elif spec.scaling.min_replicas > spec.scaling.max_replicas:
         low, high = spec.scaling.min_replicas, spec.scaling.max_replicas

@@ -11,11 +11,21 @@ from typing import Any
 from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
 from penstock.engines.kubernetes.asks import SCHEDULER
-from penstock.engines.kubernetes.names import ATTEMPT_LABEL, ELASTIC_JOB_LABEL, JOB_LABEL, RANK_LABEL
+from penstock.engines.kubernetes.names import (
+    ATTEMPT_LABEL,
+    CLUSTER_ANNOTATION,
+    DEVICES_ANNOTATION,
+    ELASTIC_JOB_LABEL,
+    JOB_LABEL,
+    RANK_LABEL,
+    REPLICA_ANNOTATION,
+)
 from penstock.engines.kubernetes.objects.common import Metadata
 from penstock.engines.kubernetes.objects.penstock import GROUP, VERSION, ElasticJob, Network, template_of
 
 Object = dict[str, Any]
+CLAIMS = (REPLICA_ANNOTATION, DEVICES_ANNOTATION, CLUSTER_ANNOTATION)
+"""Annotations that no template may bring: they come with the Binding."""
 
 
 def name_of(job: str, attempt: int, rank: int) -> str:
@@ -48,6 +58,8 @@ def pod_of(one: ElasticJob, order: StartReplica) -> Object:
         "subdomain": meta.name,
         "terminationGracePeriodSeconds": -(-order.grace_ms // 1000),
     }
+    spec.pop("nodeName", None)
+    annotations = {name: text for name, text in (told.get("annotations") or {}).items() if name not in CLAIMS}
     variables = environment(one, order)
     for container in (*spec.get("initContainers", ()), *spec.get("containers", ())):
         container["env"] = _with(container.get("env") or [], variables)
@@ -58,7 +70,7 @@ def pod_of(one: ElasticJob, order: StartReplica) -> Object:
             "name": name_of(meta.name, key.attempt, key.rank),
             "namespace": meta.namespace,
             "labels": labels,
-            "annotations": told.get("annotations") or {},
+            "annotations": annotations,
             "ownerReferences": [_owner(meta)],
         },
         "spec": spec,
