@@ -1,7 +1,7 @@
 """Jobs for gangs of pods: the Kubernetes engine's way to the control loop."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -9,17 +9,20 @@ from penstock.control import messages as msg
 from penstock.control.controller import Controller
 from penstock.control.inbox import SERVER, InboxFull, OnReply
 from penstock.control.service import ControlService
+from penstock.core.config.diff import digest
 from penstock.core.explain import Explainer, Question, question_of
 from penstock.core.explain.why import why_stopped
 from penstock.core.messages.reports import NodeReport, ReplicaKey
 from penstock.core.messages.requests import NewJob, Refusal, Submit, Submitted
 from penstock.core.model.actions import JobChange
-from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.cluster import ClusterConfig, NodeSpec
+from penstock.core.model.errors import Problem
 from penstock.core.model.gang import GangAsk
 from penstock.core.model.ids import Incarnation, JobId, NodeName, TenantName, UserName
 from penstock.core.model.quantities import format_duration
 from penstock.core.order.extension import Policies
 from penstock.core.order.turns import Submitter, TooManyWaiting
+from penstock.core.status.uses import pool_uses, queue_uses
 from penstock.engines.kubernetes.api.client import Client
 from penstock.engines.kubernetes.api.credentials import Access
 from penstock.engines.kubernetes.engine import KubernetesEngine
@@ -182,6 +185,26 @@ class PodJobs:
 
         work = self._loop.run_in_executor(self._explaining, read)
         work.add_done_callback(lambda done: None if done.cancelled() else on_reply(done.result()))
+
+    def config(self) -> ClusterConfig:
+        return self._service.controller.state.config
+
+    def declare(
+        self, config: ClusterConfig, base: ClusterConfig, on_reply: Callable[[tuple[Problem, ...]], None]
+    ) -> None:
+        def told(reply: msg.Reply) -> None:
+            busy = Problem("busy", "", "the server is busy")
+            on_reply(() if isinstance(reply, msg.Done) else getattr(reply, "problems", (busy,)))
+
+        request = msg.Configure(config, KUBERNETES, digest(base))
+        busy = (Problem("busy", "", "the server is busy"),)
+        self._ask(request, told, Submitter(KUBERNETES, ""), lambda: on_reply(busy))
+
+    def queue_uses(self) -> Mapping[str, tuple[int, int, dict[str, str]]]:
+        return queue_uses(self._service.controller.state)
+
+    def pool_uses(self) -> Mapping[str, tuple[int, int]]:
+        return pool_uses(self._service.controller.state)
 
     def stop_text(self, job_id: JobId) -> str:
         state = self._service.controller.state

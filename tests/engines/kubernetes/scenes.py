@@ -10,7 +10,7 @@ from unittest import mock
 
 from penstock.engines.kubernetes import binding, engine, placing, saying, sessions, settling
 from penstock.engines.kubernetes.api import reflector
-from penstock.engines.kubernetes.operator import telling
+from penstock.engines.kubernetes.operator import applying, telling
 from penstock.sim.apiserver.controllers import Controllers
 from penstock.sim.apiserver.kinds import Plain, bind
 from penstock.sim.apiserver.store import Kind, merged
@@ -19,7 +19,8 @@ from tests.engines.kubernetes.cluster import Cluster
 from tests.engines.kubernetes.helpers import run, until
 
 PACE: tuple[tuple[Any, str, Any], ...] = (
-    (telling, "LOOK_S", 0.03), (saying, "LOOK_S", 0.03), (saying, "FIRST_S", 0.03), (saying, "LATER_S", 0.1), (saying, "PAUSE_S", 0.0),
+    (telling, "LOOK_S", 0.03), (applying, "LOOK_S", 0.03), (applying, "TELL_S", 0.05),
+    (saying, "LOOK_S", 0.03), (saying, "FIRST_S", 0.03), (saying, "LATER_S", 0.1), (saying, "PAUSE_S", 0.0),
     (engine, "AGAIN_S", 0.05), (settling, "SETTLE_S", 0.05), (sessions, "AGAIN_S", 0.1),
     (binding, "EVICTION_WAIT_S", 0.05), (placing, "EVICTION_WAIT_S", 0.05), (binding, "WAIT_S", (0.005, 0.05)),
     (reflector, "BACKOFF_S", (0.01, 0.05)),

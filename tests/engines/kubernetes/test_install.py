@@ -136,6 +136,9 @@ def rights_for(seen):
     return {(group, resource, verb), (group, resource, "list" if seen.query.get("sendInitialEvents") else verb)}
 
 
+DECLARED = (("queues", "research"), ("computepools", "a100"))
+
+
 async def everything(s):
     """Let each optional kind be read and started."""
     pods = {"replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": {"template": scenes.template(1)}}}]}
@@ -150,6 +153,9 @@ async def everything(s):
     for kind, name in ((scenes.JOB_SETS, "set"), (scenes.RAY_CLUSTERS, "ray"), (scenes.RAY_JOBS, "rayjob")):
         await until(lambda kind=kind, name=name: not s.suspended(name, kind.plural))
     await until(lambda: not s.suspended("train", "trainjobs"))
+    s.make("penstock.dev/queues", "research", {})
+    s.make("penstock.dev/computepools", "a100", {})
+    await until(lambda: all(s.store.all_of(kind)["", name].get("status") for kind, name in DECLARED))
     s.gang("big", 3, gpus=4)
     await s.waits("big-0")
     await until(lambda: s.events("big-0"))

@@ -69,7 +69,7 @@ async def test_it_ends_when_all_ranks_have_succeeded(c: Scene) -> None:
     await reaches(c, "Succeeded", replicas=0)
     assert condition(c, "Finished")[:2] == ("True", "Succeeded")
     await asyncio.sleep(0.3)
-    assert len([pod for pod in c.store.all_of("pods")]) == 2  # their output can still be read, and none is made anew
+    assert len(c.store.all_of("pods")) == 2  # their output can still be read, and none is made anew
     assert c.states() == {}
 
 

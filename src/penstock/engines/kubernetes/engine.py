@@ -7,12 +7,13 @@ It decides nothing. Everything runs on one loop; `send` may be called from any t
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.core.messages.orders import Addressed, Order
 from penstock.core.messages.reports import NodeCheck, ReplicaKey
 from penstock.core.model.affinity import NODE
-from penstock.core.model.ids import NodeName
+from penstock.core.model.cluster import DEFAULT_POOL
+from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.resources import ReplicaAsk
 from penstock.core.model.selectors import accepted, not_tolerated
 from penstock.engines.kubernetes.amounts import BadAmount, pod_sums
@@ -24,11 +25,12 @@ from penstock.engines.kubernetes.budgets import Budgets
 from penstock.engines.kubernetes.gangs.dialects import NotYet, gang_of
 from penstock.engines.kubernetes.gangs.gang import Facts, Gang, Slot
 from penstock.engines.kubernetes.gangs.registry import Gangs
-from penstock.engines.kubernetes.names import CHECKPOINT_ANNOTATION, CLUSTER_ANNOTATION
+from penstock.engines.kubernetes.names import CHECKPOINT_ANNOTATION, CLUSTER_ANNOTATION, POOL_LABEL
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.offers import Offers, ask_in
 from penstock.engines.kubernetes.onnode import OnNode, Standing, replica_of
+from penstock.engines.kubernetes.operator.applying import Applying
 from penstock.engines.kubernetes.operator.making import Maker
 from penstock.engines.kubernetes.operator.telling import Telling
 from penstock.engines.kubernetes.placing import Placing
@@ -102,12 +104,13 @@ class KubernetesEngine:
         self._selectors = Selectors(self.view.labels_of)
         self._gangs = Gangs()
         self._budgets = Budgets(server, self._gangs)
-        self.standing = Nodes(server, self.nodes.objects, self._obey)
+        self.standing = Nodes(server, self.nodes.objects, self._obey, self._pool_of)
         wrote, identity = self.pods.wrote, server.identity
         maker = Maker(client, self.view.elastic_jobs, self.pods.objects, wrote, identity, draw)
         self.placing = Placing(server, self.standing, self._gangs, Binder(client, wrote, identity, draw), self, maker)
         self._saying = Saying(client, self._gangs, server, wrote)
         self._telling = Telling(client, self._gangs, server, self._saying, self.view.elastic_jobs)
+        self._applying = Applying(client, server, self.view.declared, self.standing.hello_all)
         self._offers = Offers(
             server, self.view, self.standing, self._gangs, self._selectors, self.placing, self._saying
         )
@@ -129,13 +132,19 @@ class KubernetesEngine:
         """What selectors select has to be counted anew on all nodes."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    def _pool_of(self, labels: Mapping[str, str]) -> PoolName:
+        """Return the pool that a node names, where there is one of that name."""
+        name = PoolName(labels.get(POOL_LABEL, ""))
+        return name if name in self._server.config().pool_by_name else DEFAULT_POOL
+
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         self._loop = asyncio.get_running_loop()
         for job in self._server.live():
             self._adopt(job)
         works = (self.nodes.run(), self.pods.run(), self.view.run(), self.standing.report(), self.standing.stand(),
-                 self._settle(), self._again(), self._saying.run(), self._telling.run())  # fmt: skip
+                 self._settle(), self._again(), self._saying.run(), self._telling.run(),
+                 self._applying.run())  # fmt: skip
         try:
             async with asyncio.TaskGroup() as group:
                 for work in works:

@@ -1,11 +1,12 @@
 """The server as the engine sees it; `control/pods.py` is what stands behind it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from penstock.core.messages.reports import NodeReport, ReplicaKey
 from penstock.core.messages.requests import NewJob
-from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.cluster import ClusterConfig, NodeSpec
+from penstock.core.model.errors import Problem
 from penstock.core.model.gang import GangAsk
 from penstock.core.model.ids import Incarnation, JobId, NodeName
 from penstock.core.model.resources import ReplicaAsk
@@ -116,6 +117,24 @@ class Server(Protocol):
 
     def ended(self, job_id: JobId, on_reply: Callable[[Seen | None], None]) -> None:
         """Say how a job ended; None where that is not known, or not yet on disk."""
+        ...
+
+    def config(self) -> ClusterConfig:
+        """Return the configuration in force."""
+        ...
+
+    def declare(
+        self, config: ClusterConfig, base: ClusterConfig, on_reply: Callable[[tuple[Problem, ...]], None]
+    ) -> None:
+        """Put a configuration in force where `base` is. The answer: the problems that keep it from being."""
+        ...
+
+    def queue_uses(self) -> Mapping[str, tuple[int, int, dict[str, str]]]:
+        """Return how many jobs wait in each queue, how many hold places, and what these hold, by resource."""
+        ...
+
+    def pool_uses(self) -> Mapping[str, tuple[int, int]]:
+        """Return how many devices each pool has, and how many of them jobs hold."""
         ...
 
     def stop_text(self, job_id: JobId) -> str:

@@ -122,6 +122,11 @@ class Nodes:
         self._sessions[name] = _Session(self, name, incarnation)
         self._server.on_hello(spec, incarnation, self._sessions[name])
 
+    def hello_all(self) -> None:
+        """Introduce the nodes that are described differently by now."""
+        for _, name in tuple(self._objects):
+            self.hello(NodeName(name))
+
     def ask_about(self, keys: Collection[str]) -> None:
         """Describe nodes with these labels from now on; only those that have one say hello."""
         new = set(keys) - self._keys

@@ -18,9 +18,10 @@ from penstock.engines.kubernetes.gangs.workloads import Workload, queue_of
 from penstock.engines.kubernetes.objects.answers import ResourceList
 from penstock.engines.kubernetes.objects.common import Metadata
 from penstock.engines.kubernetes.objects.groups import DisruptionBudget, Namespace, PodGroup, PriorityClass
-from penstock.engines.kubernetes.objects.penstock import ElasticJob
+from penstock.engines.kubernetes.objects.penstock import ComputePool, ElasticJob, Queue
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.objects.workloads import Job, JobSet, RayCluster, RayJob, TrainJob
+from penstock.engines.kubernetes.operator.kinds import POOLS, QUEUES
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +102,8 @@ class ClusterView:
             self._of(wl.JOB_SETS, JobSet, self._take(wl.JOB_SETS, wl.of_job_set)),
             self._of(wl.RAY_JOBS, RayJob, self._take(wl.RAY_JOBS, wl.of_ray_job)),
             self._of(wl.ELASTIC_JOBS, ElasticJob, self._take(wl.ELASTIC_JOBS, wl.of_elastic_job)),
+            _Optional(QUEUES.plural, (QUEUES,), Queue, _ignored, _ignored),
+            _Optional(POOLS.plural, (POOLS,), ComputePool, _ignored, _ignored),
             self._of(wl.RAY_CLUSTERS, RayCluster, self._take(wl.RAY_CLUSTERS, wl.of_ray_cluster)),
         ]
         self.looked = False
@@ -239,6 +242,14 @@ class ClusterView:
         """Return the ElasticJobs, by namespace and name."""
         found = self._reflectors.get(wl.ELASTIC_JOBS.plural)
         return found.objects if found is not None else {}
+
+    def declared(self) -> tuple[Mapping[tuple[str, str], Queue], Mapping[tuple[str, str], ComputePool]] | None:
+        """Return queues and pools as objects; None until all of them are known."""
+        found = [self._reflectors.get(kind.plural) for kind in (QUEUES, POOLS)]
+        if not self.looked or any(one is not None and not one.whole for one in found):
+            return None
+        queues, pools = (one.objects if one is not None else {} for one in found)
+        return queues, pools
 
     def started_here(self, workload: Workload) -> bool:
         return workload.elastic is not None or bool(queue_of(workload.labels, kueue=self._kueue))

@@ -203,5 +203,7 @@ def usual_kinds() -> dict[tuple[str, str], Kind]:
         Kind("batch", "v1", "jobs", "Job", True, Jobs()),
         Kind("", "v1", "services", "Service", True, plain),
         Kind("penstock.dev", "v1alpha1", "elasticjobs", "ElasticJob", True, plain),
+        Kind("penstock.dev", "v1alpha1", "queues", "Queue", False, plain),
+        Kind("penstock.dev", "v1alpha1", "computepools", "ComputePool", False, plain),
     ]
     return {(kind.group, kind.plural): kind for kind in found}

@@ -40,6 +40,10 @@ ROLES: dict[str, tuple[Rule, ...]] = {
         Rule("", ("pods",), ("create", "delete")),
         Rule("", ("services",), ("get", "create")),
     ),
+    "penstock-queues": (
+        Rule("penstock.dev", ("queues", "computepools"), FOLLOW),
+        Rule("penstock.dev", ("queues/status", "computepools/status"), ("patch",)),
+    ),
     "penstock-ray": (Rule("ray.io", ("rayclusters", "rayjobs"), ("list", "watch", "patch")),),
 }
 """Cluster roles of the server, by name."""

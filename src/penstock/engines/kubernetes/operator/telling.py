@@ -3,8 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -16,8 +15,8 @@ from penstock.engines.kubernetes.gangs.gang import Gang
 from penstock.engines.kubernetes.gangs.registry import Gangs
 from penstock.engines.kubernetes.gangs.workloads import ELASTIC_JOBS
 from penstock.engines.kubernetes.names import ELASTIC_JOB_LABEL
-from penstock.engines.kubernetes.objects.common import Condition
 from penstock.engines.kubernetes.objects.penstock import ElasticJob, ElasticJobStatus, Phase
+from penstock.engines.kubernetes.operator.conditions import Told, alike, conditions
 from penstock.engines.kubernetes.operator.making import Objects
 from penstock.engines.kubernetes.saying import Said, Saying
 from penstock.engines.kubernetes.server import Seen, Server
@@ -33,14 +32,6 @@ PHASES: Mapping[str, Phase] = {
     "waiting": "Pending", "starting": "Starting", "running": "Running", "stopping": "Stopping",
     "succeeded": "Succeeded", "failed": "Failed", "cancelled": "Cancelled",
 }  # fmt: skip
-
-
-class Told(NamedTuple):
-    """A condition without its times."""
-
-    status: str
-    reason: str
-    message: str
 
 
 class Telling:
@@ -78,7 +69,7 @@ class Telling:
                 self._gangs.reform(gang)  # it was cancelled while it waited
             return
         wanted = self._status(one, gang, seen)
-        if len(self._writing) < WRITES_MAX and not _alike(wanted, one.status):
+        if len(self._writing) < WRITES_MAX and not alike(wanted, one.status):
             self._write(key, one, wanted)
 
     def _status(self, one: ElasticJob, gang: Gang, seen: Seen | None) -> ElasticJobStatus:
@@ -96,7 +87,7 @@ class Telling:
             ready_replicas=seen.running if seen is not None else 0,
             selector=f"{ELASTIC_JOB_LABEL}={meta.name}",
             observed_generation=meta.generation if current else status.observed_generation,
-            conditions=_conditions(one, {"Placed": self._placed(gang, phase, seen)}),
+            conditions=conditions(one, {"Placed": self._placed(gang, phase, seen)}),
         )
 
     def _placed(self, gang: Gang, phase: Phase, seen: Seen | None) -> Told:
@@ -163,28 +154,5 @@ def _last(one: ElasticJob, seen: Seen, job_id: JobId, cluster: str) -> ElasticJo
     }
     return msgspec.structs.replace(
         one.status, phase=phase, job=job_id, cluster=cluster, attempt=seen.attempt, replicas=0, ready_replicas=0,
-        conditions=_conditions(one, told),
+        conditions=conditions(one, told),
     )  # fmt: skip
-
-
-def _conditions(one: ElasticJob, told: Mapping[str, Told]) -> tuple[Condition, ...]:
-    """Return conditions with their times: that of the last change of their status."""
-    known = {condition.type: condition for condition in one.status.conditions}
-    found = []
-    for kind, (status, reason, message) in told.items():
-        before = known.get(kind)
-        same = before is not None and before.status == status
-        time = before.last_transition_time if before is not None and same else _now()
-        found.append(Condition(kind, status, reason, message, time, one.metadata.generation))
-    return tuple(found)
-
-
-def _alike(wanted: ElasticJobStatus, known: ElasticJobStatus) -> bool:
-    """Return whether two statuses say the same."""
-    plain = [msgspec.structs.replace(status, conditions=()) for status in (wanted, known)]
-    told = [[(c.type, c.status, c.reason, c.message) for c in status.conditions] for status in (wanted, known)]
-    return plain[0] == plain[1] and told[0] == told[1]
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
