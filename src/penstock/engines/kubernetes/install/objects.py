@@ -1,14 +1,11 @@
 """All objects of an installation, in the order in which they are created."""
 
-from typing import Any
-
+from penstock.engines.kubernetes.install.crds import crds
+from penstock.engines.kubernetes.install.meta import MATCH, NAME, Object, meta
 from penstock.engines.kubernetes.install.policies import policies
 from penstock.engines.kubernetes.install.rights import ROLES
 from penstock.engines.kubernetes.install.values import PORT, Values
 
-Object = dict[str, Any]
-NAME = "penstock"
-_MATCH = {"app.kubernetes.io/name": NAME}
 KEPT = {"helm.sh/resource-policy": "keep"}
 """Of the volume with the log: uninstalling the chart leaves it."""
 USER = 65532
@@ -19,7 +16,8 @@ def objects(values: Values) -> list[Object]:
     """Return the objects. Raises: InvalidInput."""
     values.check()
     at = values.namespace
-    found = [namespace(at), account(at), *roles(at), *policies(f"system:serviceaccount:{at}:{NAME}"), flow_schema(at)]
+    access = [account(at), *roles(at), *policies(f"system:serviceaccount:{at}:{NAME}"), flow_schema(at)]
+    found = [namespace(at), *crds(), *access]
     if not values.store_secret:
         found.append(volume(at, values.storage))
     found += [deployment(values), service(at)]
@@ -30,19 +28,14 @@ def objects(values: Values) -> list[Object]:
     return found
 
 
-def _meta(name: str, at: str = "", **more: Any) -> Object:
-    labels = {**_MATCH, "app.kubernetes.io/managed-by": NAME}
-    return {"name": name, **({"namespace": at} if at else {}), "labels": labels, **more}
-
-
 def namespace(at: str) -> Object:
-    found = _meta(at)
+    found = meta(at)
     found["labels"]["pod-security.kubernetes.io/enforce"] = "restricted"
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": found}
 
 
 def account(at: str) -> Object:
-    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _meta(NAME, at)}
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta(NAME, at)}
 
 
 def roles(at: str) -> list[Object]:
@@ -52,8 +45,8 @@ def roles(at: str) -> list[Object]:
         subject = {"kind": "ServiceAccount", "name": NAME, "namespace": at}
         version = "rbac.authorization.k8s.io/v1"
         body = [rule.body() for rule in rules]
-        found.append({"apiVersion": version, "kind": "ClusterRole", "metadata": _meta(name), "rules": body})
-        bound = {"metadata": _meta(name), "roleRef": role, "subjects": [subject]}
+        found.append({"apiVersion": version, "kind": "ClusterRole", "metadata": meta(name), "rules": body})
+        bound = {"metadata": meta(name), "roleRef": role, "subjects": [subject]}
         found.append({"apiVersion": version, "kind": "ClusterRoleBinding", **bound})
     return found
 
@@ -72,7 +65,7 @@ def flow_schema(at: str) -> Object:
     return {
         "apiVersion": "flowcontrol.apiserver.k8s.io/v1",
         "kind": "FlowSchema",
-        "metadata": _meta(NAME),
+        "metadata": meta(NAME),
         "spec": spec,
     }
 
@@ -82,7 +75,7 @@ def volume(at: str, size: str) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": _meta(f"{NAME}-data", at, annotations=KEPT),
+        "metadata": meta(f"{NAME}-data", at, annotations=KEPT),
         "spec": spec,
     }
 
@@ -95,10 +88,10 @@ def deployment(values: Values) -> Object:
     spec = {
         "replicas": values.replicas,
         "strategy": strategy,
-        "selector": {"matchLabels": _MATCH},
-        "template": {"metadata": {"labels": _MATCH}, "spec": _pod(values)},
+        "selector": {"matchLabels": MATCH},
+        "template": {"metadata": {"labels": MATCH}, "spec": _pod(values)},
     }
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": _meta(NAME, values.namespace), "spec": spec}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta(NAME, values.namespace), "spec": spec}
 
 
 def _pod(values: Values) -> Object:
@@ -112,7 +105,7 @@ def _pod(values: Values) -> Object:
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
         "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": _MATCH},
+        "labelSelector": {"matchLabels": MATCH},
     }
     return {
         "serviceAccountName": NAME,
@@ -171,20 +164,20 @@ def _container(values: Values) -> Object:
 
 
 def service(at: str) -> Object:
-    spec = {"selector": _MATCH, "ports": [{"name": "api", "port": PORT, "targetPort": "api"}]}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": _meta(NAME, at), "spec": spec}
+    spec = {"selector": MATCH, "ports": [{"name": "api", "port": PORT, "targetPort": "api"}]}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": meta(NAME, at), "spec": spec}
 
 
 def budget(at: str) -> Object:
-    spec = {"maxUnavailable": 1, "selector": {"matchLabels": _MATCH}}
-    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": _meta(NAME, at), "spec": spec}
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": MATCH}}
+    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta(NAME, at), "spec": spec}
 
 
 def network_policy(at: str) -> Object:
     """Return what lets in the API alone; the server itself may go anywhere: the API server and the database."""
     spec = {
-        "podSelector": {"matchLabels": _MATCH},
+        "podSelector": {"matchLabels": MATCH},
         "policyTypes": ["Ingress"],
         "ingress": [{"ports": [{"port": "api", "protocol": "TCP"}]}],
     }
-    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": _meta(NAME, at), "spec": spec}
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": meta(NAME, at), "spec": spec}

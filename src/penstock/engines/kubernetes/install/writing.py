@@ -12,7 +12,9 @@ from typing import Any
 import yaml
 
 from penstock.engines.kubernetes.install import objects as parts
-from penstock.engines.kubernetes.install.objects import Object, objects
+from penstock.engines.kubernetes.install.crds import crds
+from penstock.engines.kubernetes.install.meta import NAME, Object
+from penstock.engines.kubernetes.install.objects import objects
 from penstock.engines.kubernetes.install.policies import policies
 from penstock.engines.kubernetes.install.values import Values, schema
 
@@ -57,7 +59,7 @@ def chart(version: str) -> dict[str, str]:
     """Return the files of the Helm chart, by path."""
     about = {
         "apiVersion": "v2",
-        "name": parts.NAME,
+        "name": NAME,
         "description": "Scheduler for machine-learning jobs on shared accelerators",
         "type": "application",
         "version": version,
@@ -70,6 +72,7 @@ def chart(version: str) -> dict[str, str]:
         "Chart.yaml": text_of(about),
         "values.yaml": text_of(defaults),
         "values.schema.json": json.dumps(schema(), indent=2) + "\n",
+        **{f"crds/{one['spec']['names']['plural']}.yaml": text_of(one) for one in crds()},
         "templates/NOTES.txt": _NOTES,
         **{f"templates/{name}.yaml": text for name, text in _templates()},
     }
@@ -77,7 +80,7 @@ def chart(version: str) -> dict[str, str]:
 
 def _templates() -> Iterator[tuple[str, str]]:
     at = _SLOTS["namespace"][0]
-    fixed = [parts.account(at), *parts.roles(at), *policies(f"system:serviceaccount:{at}:{parts.NAME}")]
+    fixed = [parts.account(at), *parts.roles(at), *policies(f"system:serviceaccount:{at}:{NAME}")]
     yield "access", "---\n".join(map(_template, fixed))
     yield "flowschema", _template(parts.flow_schema(at))
     yield "service", _template(parts.service(at))
