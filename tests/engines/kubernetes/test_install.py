@@ -148,6 +148,18 @@ def rights_for(seen):
 DECLARED = (("queues", "research"), ("computepools", "a100"))
 
 
+async def three_attempts(s):
+    """Let the pods of an ElasticJob's first attempt be removed when the third one begins."""
+    scaling = {"minReplicas": 1, "maxReplicas": 1}
+    s.make("penstock.dev/elasticjobs", "again", {"template": scenes.template(0), "scaling": scaling})
+    for attempt in (1, 2):
+        await until(
+            lambda name=f"again-{attempt}-0": (s.get(name) or {"status": {}})["status"].get("phase") == "Running"
+        )
+        s.ends(f"again-{attempt}-0", 1)
+    await until(lambda: s.get("again-3-0") is not None and s.get("again-1-0") is None)
+
+
 async def everything(s):
     """Let each optional kind be read and started."""
     pods = {"replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": {"template": scenes.template(1)}}}]}
@@ -179,6 +191,7 @@ def asked_for():
             found.update(*map(rights_for, s.api.seen))
         async with scenes.scene("n1", kinds=(scenes.VOLCANO,)) as s:
             await withdrawn_start(s)
+            await three_attempts(s)
             found.update(*map(rights_for, s.api.seen))
 
     run(work)
