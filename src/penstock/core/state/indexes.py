@@ -4,7 +4,6 @@ A cache, nothing more: `invariants.py` recounts each part of it from the jobs an
 has been given are copied before they change next, so that taking a snapshot copies no unchanged part.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
@@ -27,6 +26,7 @@ from penstock.core.state.arrays import ArrayTurns
 from penstock.core.state.copy_on_write import ByJob, ByNode, Moments
 from penstock.core.state.dependants import Dependants
 from penstock.core.state.idleness import is_marked
+from penstock.core.state.pending import PendingClass
 from penstock.core.state.shared_capacity import SharedCapacity
 from penstock.core.state.usage import charge_of, expected_end_ms, models_of
 
@@ -47,40 +47,6 @@ class Load(msgspec.Struct):
 
     devices: dict[int, list[JobId]]
     replicas: set[tuple[JobId, Rank]]
-
-
-class PendingClass:
-    """Jobs of one request class that wait and have no unmet dependency, in submit order (job ids ascending)."""
-
-    __slots__ = ("class_id", "jobs", "key", "shared")
-
-    def __init__(self, class_id: ClassId, key: RequestClass) -> None:
-        self.class_id, self.key = class_id, key
-        self.jobs: list[Job] = []
-        self.shared = False
-        """A snapshot holds this list: copy it before it changes."""
-
-    def put(self, job: Job) -> None:
-        """Add a job, or replace it by its newer value."""
-        jobs = self._own()
-        if not jobs or jobs[-1].id < job.id:
-            jobs.append(job)
-            return
-        at = bisect_left(jobs, job.id, key=_id_of)
-        if at < len(jobs) and jobs[at].id == job.id:
-            jobs[at] = job
-        else:
-            jobs.insert(at, job)
-
-    def remove(self, job_id: JobId) -> None:
-        jobs = self._own()
-        del jobs[bisect_left(jobs, job_id, key=_id_of)]
-
-    def _own(self) -> list[Job]:
-        if self.shared:
-            self.shared = False  # first: another thread may take a cut between these lines
-            self.jobs = list(self.jobs)
-        return self.jobs
 
 
 class Indexes:
@@ -457,7 +423,3 @@ def _more(old: tuple[tuple[Counted, int], ...], new: tuple[tuple[Counted, int], 
         return False
     known = dict(old)
     return any(number > known.get(one, 0) for one, number in new)
-
-
-def _id_of(job: Job) -> JobId:
-    return job.id
