@@ -19,6 +19,7 @@ from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.errors import Problem
 from penstock.core.model.gang import GangAsk
 from penstock.core.model.ids import Incarnation, JobId, NodeName, TenantName, UserName
+from penstock.core.model.jobs import Job
 from penstock.core.model.quantities import format_duration
 from penstock.core.order.extension import Policies
 from penstock.core.order.turns import Submitter, TooManyWaiting
@@ -35,6 +36,7 @@ KUBERNETES = UserName("kubernetes")
 """Submits the jobs of pods; who made a pod, the API server does not say."""
 REASONS = {"never_fits": "Unschedulable", "over_maximum": "QuotaExceeded"}
 """Reasons of conditions, by the code of the problem: autoscalers act on the first one, and are right to."""
+SEEN_MAX = 20_000
 BUSY_S = 1.0
 """What a busy server would not take is said again after this long."""
 
@@ -76,6 +78,8 @@ class PodJobs:
         self._explainer = Explainer(service.policies)
         self._protections: dict[JobId, str] = {}
         """What a busy server has yet to hear, by job."""
+        self._seen: dict[JobId, tuple[Job, Seen]] = {}
+        """What was said of jobs that have not changed since."""
         self._explaining = ThreadPoolExecutor(1, thread_name_prefix="penstock-outlook")
 
     def on_hello(self, spec: NodeSpec, incarnation: Incarnation, session: NodeSession) -> None:
@@ -165,15 +169,14 @@ class PodJobs:
     def seen(self, job_id: JobId) -> Seen | None:
         job = self._service.controller.state.jobs.get(job_id)
         if job is None:
+            self._seen.pop(job_id, None)
             return None
-        text = job.last_exit.text().removeprefix(POD) if job.last_exit is not None else ""
-        attempt = job.attempt
-        if attempt is None:
-            return Seen("waiting", job.last_attempt, text=text)
-        holding = [replica for replica in attempt.replicas if replica.holds]
-        phase: Phase = "stopping" if attempt.leaving else "running" if attempt.running_ms else "starting"
-        running = len(holding) if phase == "running" else 0
-        return Seen(phase, attempt.number, len(holding), running, text)
+        known = self._seen.get(job_id)
+        if known is None or known[0] is not job:
+            if len(self._seen) > SEEN_MAX:
+                self._seen.clear()
+            known = self._seen[job_id] = job, _seen(job)
+        return known[1]
 
     def ended(self, job_id: JobId, on_reply: Callable[[Seen | None], None]) -> None:
         def read() -> Seen | None:
@@ -262,6 +265,16 @@ class PodJobs:
     def _soon(self, action: Callable[[], None]) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(action)
+
+
+def _seen(job: Job) -> Seen:
+    text = job.last_exit.text().removeprefix(POD) if job.last_exit is not None else ""
+    attempt = job.attempt
+    if attempt is None:
+        return Seen("waiting", job.last_attempt, text=text)
+    holding = [replica for replica in attempt.replicas if replica.holds]
+    phase: Phase = "stopping" if attempt.leaving else "running" if attempt.running_ms else "starting"
+    return Seen(phase, attempt.number, len(holding), len(holding) if phase == "running" else 0, text)
 
 
 _BUSY = Refused("Busy", "the server is busy", again=True)

@@ -3,6 +3,11 @@
 import asyncio
 from typing import Any
 
+import pytest
+
+from penstock.engines.kubernetes.gangs.workloads import of_elastic_job
+from penstock.engines.kubernetes.objects.common import Metadata
+from penstock.engines.kubernetes.objects.penstock import ElasticJob, ElasticJobSpec
 from tests.engines.kubernetes.helpers import until
 from tests.engines.kubernetes.scenes import Scene, in_scene, run, standing, template
 
@@ -201,3 +206,20 @@ def test_one_whose_job_ended_before_its_status_said_so_gets_no_other_job() -> No
                 assert c.states() == {}
 
     run(work)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "text"),
+    [
+        ("a.b", {}, "a letter first"),
+        ("1a", {}, "a letter first"),
+        ("a" * 53, {}, "53 characters, expected 52"),
+        ("a", {"nodeName": "n1"}, "nodeName is n1, expected none"),
+    ],
+)
+def test_what_no_pod_could_be_made_of_is_named(name: str, spec: Any, text: str) -> None:
+    body = {"metadata": {}, "spec": {"containers": [{"name": "main"}], **spec}}
+    made = of_elastic_job(ElasticJob(Metadata(name), ElasticJobSpec(template=body)))
+    assert made.elastic is not None
+    assert text in made.elastic.problem
+    assert made.size == 0

@@ -3,6 +3,7 @@
 Source: KEP-2804 (suspend), the AI conformance tests, and how Kueue names its queue label.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Understood where no Kueue runs."""
 ELASTIC_NAME_MAX = 52
 """Host names have 63 characters: the name, a hyphen and the rank, with room for the attempt in names of pods."""
+_SERVICE_NAME = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 JOBSET_LABEL, RAY_LABEL = "jobset.sigs.k8s.io/jobset-name", "ray.io/cluster"
 JOBSET_PART_LABEL, RAY_GROUP_LABEL = "jobset.sigs.k8s.io/replicatedjob-name", "ray.io/group"
 RAY_TYPE_LABEL, RAY_HEAD = "ray.io/node-type", "headgroup"
@@ -194,6 +196,8 @@ def of_elastic_job(one: ElasticJob) -> Workload:
         problem = f"spec.template: {error}"
     if sets and sets[0].pod.spec.node_name:
         problem = f"spec.template.spec.nodeName is {sets[0].pod.spec.node_name}, expected none: Penstock chooses nodes"
+    elif not _SERVICE_NAME.fullmatch(one.metadata.name):
+        problem = f"its name is {one.metadata.name}, expected lower case letters, digits and hyphens, a letter first"
     elif len(one.metadata.name) > ELASTIC_NAME_MAX:
         problem = f"its name has {len(one.metadata.name)} characters, expected {ELASTIC_NAME_MAX} at most"
     elif spec.scaling.min_replicas > spec.scaling.max_replicas:

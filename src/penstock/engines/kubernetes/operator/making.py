@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 SERVICES = Kind("", "v1", "services")
 WAIT_S = (0.1, 5.0)
 """After the first try, doubled with each; and the longest."""
+BEGUN_KEPT = 1_000
+"""Jobs of which is known that their last attempt has all that it needs: others ask once more."""
 GONE = "its ElasticJob is gone"
 Objects = Callable[[], Mapping[tuple[str, str], ElasticJob]]
 """The ElasticJobs of the cluster, by namespace and name."""
@@ -84,6 +86,8 @@ class Maker:
         job_id, attempt = order.key.job_id, order.key.attempt
         known = self._begun.get(job_id)
         if known is None or known[0] != attempt:
+            for other in [other for other, (_, done) in self._begun.items() if done.done()][:-BEGUN_KEPT]:
+                del self._begun[other]
             done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             self._begun[job_id] = known = attempt, done
             self._tasks.begin(self._prepare(one, order, wanted, done))

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -34,6 +34,16 @@ PHASES: Mapping[str, Phase] = {
 }  # fmt: skip
 
 
+class Looked(NamedTuple):
+    """All that a status follows from."""
+
+    one: ElasticJob
+    gang: Gang
+    seen: Seen | None
+    why: Said | None
+    changing: bool
+
+
 class Telling:
     """Writes statuses. Everything runs on the engine's loop."""
 
@@ -41,6 +51,8 @@ class Telling:
         self._client, self._gangs, self._server, self._saying = client, gangs, server, saying
         self._objects = objects
         self._writing: set[tuple[str, str]] = set()
+        self._looked: dict[tuple[str, str], Looked] = {}
+        """What was looked at last: as long as nothing of it changes, the status is as it was."""
         self._asked: set[JobId] = set()
         """Jobs of which the end is being looked up."""
         self._tasks = Tasks()
@@ -50,7 +62,10 @@ class Telling:
         try:
             while True:
                 await asyncio.sleep(LOOK_S)
-                for key, one in tuple(self._objects().items()):
+                objects = self._objects()
+                for key in self._looked.keys() - objects.keys():
+                    del self._looked[key]
+                for key, one in tuple(objects.items()):
                     if key not in self._writing and not one.over:
                         self._look(key, one)
         finally:
@@ -68,8 +83,12 @@ class Telling:
             if not gang.placed and not gang.asked:
                 self._gangs.reform(gang)  # it was cancelled while it waited
             return
+        looked = Looked(one, gang, seen, self._saying.why(gang), gang.edited or gang.renewed)
+        if len(self._writing) >= WRITES_MAX or self._looked.get(key) == looked:
+            return
+        self._looked[key] = looked
         wanted = self._status(one, gang, seen)
-        if len(self._writing) < WRITES_MAX and not alike(wanted, one.status):
+        if not alike(wanted, one.status):
             self._write(key, one, wanted)
 
     def _status(self, one: ElasticJob, gang: Gang, seen: Seen | None) -> ElasticJobStatus:
@@ -134,6 +153,7 @@ class Telling:
             await self._client.patch(path, {"metadata": {"uid": one.metadata.uid}, "status": status}, AnyWorkload)
             await asyncio.sleep(LOOK_S)  # the watch shows it by then
         except KubernetesError as error:
+            self._looked.pop(key, None)
             log.info("a status could not be written", extra={"job": one.metadata.key, "problem": error.message})
             await asyncio.sleep(2 * LOOK_S)
         finally:
