@@ -17,6 +17,8 @@ from penstock.sim.apiserver.store import Change, Store
 
 LATE_S = 4.0
 """What happened so recently may not have been seen."""
+JUST_S = 1.0
+"""A pod that has run for less was not running yet when it was asked to leave: that cost no budget anything."""
 IN_PART_S = 90.0
 """A gang is whole, or not there at all, after this long."""
 GPU = "nvidia.com/gpu"
@@ -39,6 +41,8 @@ class Checks:
         self._in_part_since_s: dict[str, float] = {}
         self._unsettled_s: dict[str, float] = {}
         """When each budget last changed, or lost a pod."""
+        self._runs_since_s: dict[str, float] = {}
+        """Since when each pod runs, by its uid."""
         self.bound = 0
         self.evicted = 0
         store.listeners.append(self._see)
@@ -55,6 +59,8 @@ class Checks:
         if change.type == "DELETED":
             self._note_lost(change.new)
             return
+        if _running(change.new) and (change.old is None or not _running(change.old)):
+            self._runs_since_s[change.new["metadata"]["uid"]] = self._now_s()
         if change.old is not None and _running(change.old) and not _running(change.new):
             self._disrupted(change.new)
         if node and not was:
@@ -105,7 +111,8 @@ class Checks:
         ours = _ours(pod) and why == PREEMPTED and pod["status"]["phase"] == "Running"
         there = (*self._store.all_of("jobs"), *self._store.all_of("elasticjobs"))
         ours = ours and all(owner in there for owner in owners)  # else it left with its owner
-        for budget in self._budgets_of(pod) if ours else ():
+        just = self._now_s() - self._runs_since_s.pop(pod["metadata"]["uid"], 0.0) < JUST_S
+        for budget in self._budgets_of(pod) if ours and not just else ():
             name = budget["metadata"]["name"]
             healthy, least = budget_of(self._store, budget)
             settled = self._now_s() - self._unsettled_s.get(name, 0.0) > LATE_S
