@@ -23,6 +23,11 @@ class Refused(Exception):
         return {**found, "details": self.details} if self.details else found
 
 
+def absent_kind() -> Refused:
+    """Return the refusal for a kind or part that the server lacks: a new one each time, as an error keeps its frames."""
+    return Refused(404, "NotFound", "the server could not find the requested resource")
+
+
 def not_found(plural: str, name: str) -> Refused:
     return Refused(404, "NotFound", f'{plural} "{name}" not found', name=name, kind=plural)
 

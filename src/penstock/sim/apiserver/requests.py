@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from penstock.sim.apiserver.kinds import bind, evict, usual_kinds
-from penstock.sim.apiserver.refusals import Refused, bad_request, expired
+from penstock.sim.apiserver.refusals import Refused, absent_kind, bad_request, expired
 from penstock.sim.apiserver.selecting import Matches, Object, matcher
 from penstock.sim.apiserver.store import Change, Key, Kind, Store, merged, seen_by, strategically_merged
 
@@ -20,7 +20,6 @@ _PATH = re.compile(
     r"(?:/namespaces/(?P<namespace>[^/]+)(?=/[^/]))?/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>[^/]+))?"
 )
 _VERSION_PATH = re.compile(r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v[0-9][^/]*)")
-_LOST = Refused(404, "NotFound", "the server could not find the requested resource")
 
 
 class Fault(NamedTuple):
@@ -126,10 +125,10 @@ class Api:
     def _kind(self, path: str) -> tuple[Kind, re.Match[str]]:
         match = _PATH.fullmatch(path)
         if match is None:
-            raise _LOST
+            raise absent_kind()
         kind = self.store.kind(match["group"] or "", match["plural"])
         if kind.version != match["version"]:
-            raise _LOST
+            raise absent_kind()
         return kind, match
 
     def _told(self, request: Request) -> Object:
@@ -147,7 +146,7 @@ class Api:
     def _resources(self, group: str, version: str) -> Object:
         found = [kind for kind in self.store.kinds.values() if (kind.group, kind.version) == (group, version)]
         if not found:
-            raise _LOST
+            raise absent_kind()
         listed = [{"name": kind.plural, "kind": kind.name, "namespaced": kind.namespaced} for kind in found]
         return {"kind": "APIResourceList", "groupVersion": found[0].api_version, "resources": listed}
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from penstock.sim.apiserver.refusals import (
-    Refused,
+    absent_kind,
     already_exists,
     bad_request,
     conflict,
@@ -101,7 +101,7 @@ class Store:
     def kind(self, group: str, plural: str) -> Kind:
         found = self.kinds.get((group, plural))
         if found is None:
-            raise Refused(404, "NotFound", "the server could not find the requested resource")
+            raise absent_kind()
         return found
 
     # Reads.
