@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 def absent_kind() -> Refused:
-    """Return the refusal for a kind or part that the server lacks: a new one each time, as an error keeps its frames."""
+    """Return the refusal for a kind or part that is not there: a new one each time, as an error keeps its frames."""
     return Refused(404, "NotFound", "the server could not find the requested resource")
 
 
