@@ -77,6 +77,7 @@ def test_an_outdated_write_is_a_conflict(store):
     store.update(pods(store), ("default", "a"), lambda one: merged(one, {"metadata": {"labels": {"x": "y"}}}))
     with refused(409, "Conflict"):
         store.update(pods(store), ("default", "a"), lambda _: old)
+    assert store.get(pods(store), ("default", "a"))["metadata"]["labels"] == {"x": "y"}
 
 
 def test_a_status_is_written_through_its_own_resource_alone(store):
@@ -179,6 +180,7 @@ def test_a_delete_is_for_the_object_that_was_seen(store):
     pod(store)
     with refused(409, "Conflict"):
         store.delete(pods(store), ("default", "a"), uid="another")
+    assert "deletionTimestamp" not in store.get(pods(store), ("default", "a"))["metadata"]
 
 
 RUNS = {"status": {"phase": "Running"}}

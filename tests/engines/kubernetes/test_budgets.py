@@ -56,10 +56,15 @@ def test_a_pod_of_two_budgets_is_never_chosen():
             for name in ("a", "b"):
                 _budget(c, name)
                 _budget(c, name, 5)
+            _high(c)
             c.pod("low", gpus=4, labels={"app": "x"})
             await until(lambda: "more than one PodDisruptionBudget" in _protected(c).get("low", ""))
+            c.pod("urgent", gpus=4, priorityClassName="high")
+            await until(lambda: c.says("urgent")[0] != "")
+            assert (_evictions(c), c.where("urgent", "low")) == (0, ["", "n1"])
             c.store.delete(c.kind("poddisruptionbudgets", "policy"), ("default", "a"))
-            await until(lambda: not _protected(c))
+            await until(lambda: c.where("urgent") == ["n1"])
+            assert (_protected(c), c.get("low")) == ({}, None)
 
     run(work)
 

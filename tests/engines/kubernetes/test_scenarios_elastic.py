@@ -140,6 +140,8 @@ async def test_deleting_it_ends_its_job(c: Scene) -> None:
     c.store.delete(c.store.kind("penstock.dev", "elasticjobs"), ("default", "train"))
     async with asyncio.timeout(5):
         await until(lambda: c.states() == {} and c.pods_of("train") == [])
+    assert [row.state for row in c.disk.finished_jobs(9)] == ["cancelled"]
+    assert c.store.all_of("services") == {}
 
 
 @in_scene("n1")
@@ -169,7 +171,9 @@ async def test_a_pod_or_service_of_somebody_else_is_left_alone(c: Scene) -> None
 async def test_a_template_that_is_none_is_said(c: Scene) -> None:
     c.make(EJ, "train", {"template": {"spec": {"containers": "many"}}})
     async with asyncio.timeout(5):
-        await until(lambda: "spec.template" in condition(c)[2])
+        await until(lambda: condition(c)[1] == "InvalidTemplate")
+    assert "spec.template: Expected `array`, got `str`" in condition(c)[2]
+    assert (c.states(), c.pods_of("train")) == ({}, [])
 
 
 def test_a_restart_of_the_server_takes_it_over_at_any_moment() -> None:
@@ -215,6 +219,7 @@ def test_one_whose_job_ended_before_its_status_said_so_gets_no_other_job() -> No
         ("1a", {}, "a letter first"),
         ("a" * 53, {}, "53 characters, expected 52"),
         ("a", {"nodeName": "n1"}, "nodeName is n1, expected none"),
+        ("a", {"hostname": "x" * 70_000}, "bytes, expected 65,536 at most"),
     ],
 )
 def test_what_no_pod_could_be_made_of_is_named(name: str, spec: Any, text: str) -> None:

@@ -29,8 +29,15 @@ async def test_a_pod_that_no_present_node_could_hold_is_unschedulable(c: Scene) 
     assert c.says("large")[0] == "Unschedulable"
 
 
-@pytest.mark.parametrize("queue", ["default", "small", "absent"])
-def test_a_job_that_is_refused_says_why(queue: str) -> None:
+@pytest.mark.parametrize(
+    ("queue", "reason", "text"),
+    [
+        ("default", "FailedScheduling", "even when empty: 4 fit at most"),
+        ("small", "QuotaExceeded", "may hold 2 of devices, this job asks for 3"),
+        ("absent", "Refused", "there is no queue 'absent'"),
+    ],
+)
+def test_a_job_that_is_refused_says_why(queue: str, reason: str, text: str) -> None:
 
     async def work() -> None:
         async with scene(
@@ -40,7 +47,10 @@ def test_a_job_that_is_refused_says_why(queue: str) -> None:
             c.pod("other")
             await until(lambda: c.states().get("other") == "running")
             async with asyncio.timeout(3):
-                await c.explained("giant")
+                event = await c.explained("giant")
+            assert event["reason"] == reason
+            assert text in event["note"]
+            assert "giant" not in c.states()
 
     run(work)
 
@@ -72,6 +82,7 @@ def test_what_is_deleted_before_the_answer_to_its_submit_has_no_job(kind: str) -
                 reply(found)
             async with asyncio.timeout(3):
                 await until(lambda: c.states() == {})
+            assert [row.state for row in c.disk.finished_jobs(9)] == ["cancelled"]
 
     run(work)
 
@@ -89,7 +100,7 @@ async def test_a_job_that_is_changed_before_the_answer_to_its_submit_is_planned_
     for reply, found in kept:
         reply(found)
     async with asyncio.timeout(3):
-        await runs(c, "train", 1)
+        assert await runs(c, "train", 1) == ["n2"]
 
 
 @in_scene("n1")
@@ -100,6 +111,7 @@ async def test_a_pod_starts_once_one_of_ours_that_it_wants_near_has_started(c: S
     await placed(c, "web")
     async with asyncio.timeout(3):
         await placed(c, "cache")
+    assert c.where("web", "cache") == ["n1", "n1"]
 
 
 @in_scene("n1")
@@ -155,6 +167,7 @@ def test_a_train_job_that_is_deleted_while_it_waits_is_forgotten(which: str) -> 
             c.store.delete(kind, ("default", "tune"))
             async with asyncio.timeout(3):
                 await until(lambda: c.states() == {})
+            assert [row.state for row in c.disk.finished_jobs(9)] == ["cancelled"]
 
     run(work)
 
@@ -169,6 +182,7 @@ async def test_a_job_whose_pods_another_scheduler_places_is_not_counted_twice(c:
     c.pod("half", gpus=2)
     async with asyncio.timeout(3):
         await placed(c, "half")
+    assert "train" not in c.states()
 
 
 @in_scene("n1")
@@ -221,3 +235,4 @@ async def test_a_pod_that_is_bound_to_a_node_that_has_just_gone_does_not_keep_it
     c.all_end("one", code=1)  # as pods of nodes that are gone do
     async with asyncio.timeout(4):
         await until(lambda: c.nodes_of("one") == ["n2"] and c.states() == {"one": "running"})
+    assert c.at_work.standing.at(NodeName("n2")).starting == {}

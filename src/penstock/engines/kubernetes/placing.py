@@ -197,7 +197,7 @@ class Placing:
         """
         assert slot.key is not None
         on = self._nodes.at(slot.node)
-        if gang.workload is not None and gang.elastic is None and (finished is None or _is_replaced(gang, finished)):
+        if gang.made_elsewhere and (finished is None or _is_replaced(gang, finished)):
             on.starting[slot.key] = slot.devices
             self._await_pod(gang, slot, PODS_S)
         elif finished is not None:
@@ -352,10 +352,10 @@ class Placing:
         slot = gang.slot_of(key)
         if slot is not None:
             slot.key, slot.waits = None, False
-        if gang.elastic is not None:
-            self._maker.sweep(gang)
         if gang.placed:
             return
+        if gang.elastic is not None:
+            self._maker.sweep(gang)
         if self._server.gang_name(key.job_id) == gang.label:
             self.refill(gang)
             self._gangs.unplaced(gang)
@@ -384,7 +384,7 @@ class Placing:
             pass  # it is bound: once the watch shows that, the order comes again
         elif pod is None:
             self._fail(on, key, GONE)
-        elif gang is not None and gang.workload is not None and gang.elastic is None and slot is not None:
+        elif gang is not None and gang.made_elsewhere and slot is not None:
             on.stopping.add(key)
             self._suspend(gang, key)
         elif not pod.leaving and key not in on.stopping:

@@ -65,7 +65,7 @@ class Saying:
         self._next_s: dict[JobId, float] = {}
         """When each gang that waits is looked at next (of the loop's clock)."""
         self._told: dict[JobId, Said] = {}
-        self._refused: dict[GangId, str] = {}
+        self._refused: dict[GangId, Said] = {}
         self._events = Tasks()
 
     def refuse(self, pods: Iterable[Pod], refused: Refused) -> None:
@@ -81,15 +81,15 @@ class Saying:
     def refuse_gang(self, gang: Gang, refused: Refused) -> None:
         """Say why a gang is not placed: on its pods, and of a workload, which has none yet, by an event."""
         self.refuse(gang.members.values(), refused)
-        if gang.workload is not None and self._refused.get(gang.id) != refused.text:
-            self._refused[gang.id] = refused.text
+        said = Said(refused.reason, refused.text)
+        if gang.workload is not None and self._refused.get(gang.id) != said:
+            self._refused[gang.id] = said
             self._events.begin(self._event(gang, refused.reason, refused.text[:TEXT_MAX]))
 
     def why(self, gang: Gang) -> Said | None:
         """Return why a gang waits, as was said last."""
         told = self._told.get(gang.job_id) if gang.job_id is not None else None
-        refused = self._refused.get(gang.id, "")
-        return told or (Said("Refused", refused) if refused else None)
+        return told or self._refused.get(gang.id)
 
     def forget(self, pod_key: str) -> None:
         self._said.pop(pod_key, None)
@@ -130,7 +130,7 @@ class Saying:
             await asyncio.sleep(LOOK_S)
             now_s = asyncio.get_running_loop().time()
             waiting = self._gangs.waiting()
-            self._refused = {name: text for name, text in self._refused.items() if self._gangs.get(name) is not None}
+            self._refused = {name: said for name, said in self._refused.items() if self._gangs.get(name) is not None}
             for job_id in self._next_s.keys() - waiting.keys():
                 del self._next_s[job_id]
                 self._told.pop(job_id, None)

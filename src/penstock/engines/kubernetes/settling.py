@@ -127,8 +127,10 @@ class Settling:
             gang.asked, gang.refused = False, True
             self._say(gang, Refused("InvalidAmount", str(error)))
             return
-        other = not all(slot.pod for slot in gang.slots) or asked != [slot.ask for slot in gang.slots]
-        if gang.edited if gang.elastic is not None else gang.workload is None and other:
+        edited = gang.edited and gang.elastic is not None
+        if gang.workload is None:
+            edited = not all(slot.pod for slot in gang.slots) or asked != [slot.ask for slot in gang.slots]
+        if edited:
             self._edit(gang)
         else:
             self._release(gang)

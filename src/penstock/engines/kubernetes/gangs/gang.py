@@ -131,6 +131,11 @@ class Gang(msgspec.Struct, eq=False):
     """A job that was given up for another one, which has other terms."""
 
     @property
+    def made_elsewhere(self) -> bool:
+        """Whether the controller of its workload makes its pods, and makes them anew."""
+        return self.workload is not None and self.workload.elastic is None
+
+    @property
     def elastic(self) -> Elastic | None:
         return self.workload.elastic if self.workload is not None else None
 
@@ -179,7 +184,8 @@ class Gang(msgspec.Struct, eq=False):
         return any(slot.key is not None for slot in self.slots)
 
     def slot_of(self, key: ReplicaKey) -> Slot | None:
-        return next((slot for slot in self.slots if slot.key == key), None)
+        slot = self.slots[key.rank] if key.rank < len(self.slots) else None
+        return slot if slot is not None and slot.key == key else None
 
     def slot_with(self, pod: str) -> Slot | None:
         return next((slot for slot in self.slots if slot.pod == pod), None)
@@ -288,10 +294,10 @@ def fill(gang: Gang, pods: Iterable[Pod], ask_of: AskOf) -> Iterator[tuple[Slot,
     Pods of a workload go to a slot of their template, whatever they ask for: see `differs`. Raises: BadAmount.
     Yields: what came together, where the slot has a place already: to be bound there.
     """
-    waiting = [pod for pod in pods if not pod.leaving and gang.slot_with(pod.metadata.name) is None]
     if gang.elastic is not None:
-        yield from _fill_elastic(gang, waiting)
+        yield from _fill_elastic(gang, pods)
         return
+    waiting = [pod for pod in pods if not pod.leaving and gang.slot_with(pod.metadata.name) is None]
     for pod in sorted(waiting, key=order_of):
         vacant = [(rank, slot) for rank, slot in enumerate(gang.slots) if slot.vacant]
         if gang.workload is not None:
@@ -310,17 +316,21 @@ def fill(gang: Gang, pods: Iterable[Pod], ask_of: AskOf) -> Iterator[tuple[Slot,
 def _fill_elastic(gang: Gang, pods: Iterable[Pod]) -> Iterator[tuple[Slot, Pod]]:
     """Put pods into the slots of the replicas that they were made as."""
     for pod in pods:
-        slot = next((slot for slot in gang.slots if slot.waits and slot.key and is_of(pod, slot.key)), None)
-        if slot is not None:
+        rank = pod.metadata.labels.get(RANK_LABEL, "")
+        slot = gang.slots[int(rank)] if rank.isdecimal() and len(rank) < 6 and int(rank) < len(gang.slots) else None
+        if slot is not None and slot.waits and slot.key is not None and not pod.leaving and is_of(pod, slot.key):
             slot.pod, slot.waits = pod.metadata.name, False
             yield slot, pod
 
 
+def replica_labels(key: ReplicaKey) -> dict[str, str]:
+    """Return the labels of a pod that is made as this replica of an ElasticJob."""
+    return {JOB_LABEL: str(key.job_id), ATTEMPT_LABEL: str(key.attempt), RANK_LABEL: str(key.rank)}
+
+
 def is_of(pod: Pod, key: ReplicaKey) -> bool:
     """Return whether a pod of an ElasticJob was made as this replica."""
-    labels = pod.metadata.labels
-    told = (labels.get(JOB_LABEL), labels.get(ATTEMPT_LABEL), labels.get(RANK_LABEL))
-    return told == (str(key.job_id), str(key.attempt), str(key.rank))
+    return replica_labels(key).items() <= pod.metadata.labels.items()
 
 
 def differs(ask: ReplicaAsk, planned: ReplicaAsk) -> bool:

@@ -27,6 +27,8 @@ KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Understood where no Kueue runs."""
 ELASTIC_NAME_MAX = 52
 """Host names have 63 characters: the name, a hyphen and the rank, with room for the attempt in names of pods."""
+TEMPLATE_MAX_BYTES = 65_536
+"""Each replica has a copy of it."""
 _SERVICE_NAME = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 JOBSET_LABEL, RAY_LABEL = "jobset.sigs.k8s.io/jobset-name", "ray.io/cluster"
 JOBSET_PART_LABEL, RAY_GROUP_LABEL = "jobset.sigs.k8s.io/replicatedjob-name", "ray.io/group"
@@ -188,6 +190,8 @@ def of_elastic_job(one: ElasticJob) -> Workload:
     spec, status, problem = one.spec, one.status, ""
     sets: tuple[PodSet, ...] = ()
     try:
+        if (size := len(msgspec.json.encode(spec.template))) > TEMPLATE_MAX_BYTES:
+            raise msgspec.ValidationError(f"it has {size:,} bytes, expected {TEMPLATE_MAX_BYTES:,} at most")
         template = msgspec.convert(template_of(one), PodTemplate)
         pods = msgspec.structs.replace(template.spec, scheduler_name=SCHEDULER, restart_policy="Never")
         made = msgspec.structs.replace(template, spec=pods)
@@ -215,7 +219,7 @@ def of_elastic_job(one: ElasticJob) -> Workload:
         one.metadata.uid,
         {**one.metadata.labels, **{label: text for label, text in said.items() if text}},
         () if problem else sets,
-        suspended=True,  # no pod of it comes by itself
+        suspended=True,  # its pods are made when its replicas start, and only then
         over=one.over,
         succeeded=status.phase == "Succeeded",
         elastic=elastic,

@@ -252,7 +252,7 @@ def _kind(cls: type[msgspec.Struct], spec: str, status: str) -> Schema:
     found["properties"] = {"apiVersion": version, "kind": name, **fields}
     fields["spec"]["description"] = spec
     fields["status"]["description"] = status
-    fields["status"].pop("default", None)  # an object has a status once somebody has looked at it
+    fields["status"].pop("default", None)  # the server writes the first status
     conditions = fields["status"]["properties"]["conditions"]
     conditions["description"] = "What holds of it and what does not, each with its reason."
     conditions |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}

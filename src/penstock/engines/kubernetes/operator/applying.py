@@ -10,14 +10,11 @@ import msgspec
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import Problem
 from penstock.engines.kubernetes.api.client import Client, Kind
-from penstock.engines.kubernetes.api.errors import KubernetesError
-from penstock.engines.kubernetes.binding import AnyWorkload
 from penstock.engines.kubernetes.objects.penstock import ComputePool, ComputePoolStatus, Queue, QueueStatus
-from penstock.engines.kubernetes.operator.conditions import Told, alike, conditions
 from penstock.engines.kubernetes.operator.declaring import declared
 from penstock.engines.kubernetes.operator.kinds import POOLS, QUEUES
+from penstock.engines.kubernetes.operator.statuses import Statuses, Told, alike, conditions
 from penstock.engines.kubernetes.server import Server
-from penstock.engines.kubernetes.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +22,6 @@ LOOK_S = 1.0
 """Objects and configuration are compared this often."""
 TELL_S = 5.0
 """Numbers in statuses are brought up to date this often."""
-WRITES_MAX = 4
 Object = TypeVar("Object", Queue, ComputePool)
 Objects = Callable[[], tuple[Mapping[tuple[str, str], Queue], Mapping[tuple[str, str], ComputePool]] | None]
 """The objects by namespace (empty) and name; None until all of them are known."""
@@ -39,16 +35,19 @@ class Applying:
     """
 
     def __init__(self, client: Client, server: Server, known: Objects, changed: Callable[[], None]) -> None:
-        self._client, self._server, self._objects, self._changed = client, server, known, changed
+        self._server, self._objects, self._changed = server, known, changed
         self._problems: Mapping[str, str] = {}
         self._in_use: set[str] = set()
         """Queues and pools without an object that live jobs use still, as the server said."""
         self._asked = False
+        self._in_use_until_s = 0.0
+        """Then the server is asked again about these (of the loop's clock)."""
         self._applied: ClusterConfig | None = None
+        self._looked: tuple[Any, ...] = ()
+        """What was looked at last: as long as it is the same, so is what follows."""
         self._told_s: dict[str, float] = {}
-        """When each status was written last (of the loop's clock)."""
-        self._writing: set[str] = set()
-        self._tasks = Tasks()
+        """When each status was looked at last, by the object's uid (of the loop's clock)."""
+        self._statuses = Statuses(client)
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -58,49 +57,55 @@ class Applying:
                 found = self._objects()
                 if found is None or not (found[0] or found[1] or self._in_use):
                     continue
-                self._apply(tuple(found[0].values()), tuple(found[1].values()))
+                await self._apply(tuple(found[0].values()), tuple(found[1].values()))
                 self._tell(found)
         finally:
-            self._tasks.cancel()
+            self._statuses.close()
 
-    def _apply(self, queues: Sequence[Queue], pools: Sequence[ComputePool]) -> None:
-        config = self._server.config()
+    async def _apply(self, queues: Sequence[Queue], pools: Sequence[ComputePool]) -> None:
+        config, now_s = self._server.config(), asyncio.get_running_loop().time()
         if config is not self._applied:
             self._applied = config
             self._changed()
-        if self._asked:
+        if self._in_use and now_s >= self._in_use_until_s:
+            self._in_use.clear()  # their last jobs may have ended
+        both: tuple[Queue | ComputePool, ...] = (*queues, *pools)
+        metas = [one.metadata for one in both]
+        now = (id(config), frozenset(self._in_use), *((m.uid, m.generation, m.deletion_timestamp) for m in metas))
+        if self._asked or now == self._looked:
             return
-        wanted, self._problems = declared(
-            config, _staying(queues), _staying(pools), self._in_use if queues or pools else ()
-        )
-        if self._problems or wanted == config:
-            return
-        self._asked = True
-        self._server.declare(wanted, config, self._replied)
+        in_use = self._in_use if queues or pools else ()
+        wanted, self._problems = await asyncio.to_thread(declared, config, _staying(queues), _staying(pools), in_use)
+        self._looked = now
+        if not self._problems and wanted != config:
+            self._asked = True
+            self._server.declare(wanted, config, self._replied)
 
     def _replied(self, problems: tuple[Problem, ...]) -> None:
-        self._asked = False
+        self._asked, self._looked = False, ()
         for one in problems:
             if one.code == "still_used" and one.field in ("queues", "pools"):
                 self._in_use.add(f"{one.field.removesuffix('s')} {one.value}")
+                self._in_use_until_s = asyncio.get_running_loop().time() + TELL_S
             elif one.code != "changed_since":
                 log.warning("the objects of queues and pools could not be applied", extra={"problem": one.message})
-        if not problems:
-            self._in_use.clear()
 
     # Statuses.
 
     def _tell(self, found: tuple[Mapping[tuple[str, str], Queue], Mapping[tuple[str, str], ComputePool]]) -> None:
         now_s = asyncio.get_running_loop().time()
         queues, pools = found
-        if any(self._is_due(f"queue {one.metadata.name}", one, now_s) for one in queues.values()):
+        both: tuple[Queue | ComputePool, ...] = (*queues.values(), *pools.values())
+        for uid in self._told_s.keys() - {one.metadata.uid for one in both}:
+            del self._told_s[uid]
+        if any(self._is_due(one, now_s) for one in queues.values()):
             uses = self._server.queue_uses()
             for queue in queues.values():
                 waiting, running, used = uses.get(queue.metadata.name, (0, 0, {}))
                 told = self._ready(f"queue {queue.metadata.name}")
                 status = QueueStatus(waiting, running, {**used}, queue.metadata.generation, conditions(queue, told))
                 self._write(QUEUES, queue, status, now_s)
-        if any(self._is_due(f"pool {one.metadata.name}", one, now_s) for one in pools.values()):
+        if any(self._is_due(one, now_s) for one in pools.values()):
             shares = self._server.pool_uses()
             for pool in pools.values():
                 self._write(POOLS, pool, self._pool_status(pool, *shares.get(pool.metadata.name, (0, 0))), now_s)
@@ -127,32 +132,16 @@ class Applying:
             }
         return {"Ready": Told("True", "Applied", "it is part of the configuration")}
 
-    def _is_due(self, name: str, one: Queue | ComputePool, now_s: float) -> bool:
+    def _is_due(self, one: Queue | ComputePool, now_s: float) -> bool:
         known = one.status.observed_generation == one.metadata.generation
-        return not known or now_s - self._told_s.get(name, -TELL_S) >= TELL_S
+        return not known or now_s - self._told_s.get(one.metadata.uid, -TELL_S) >= TELL_S
 
-    def _write(self, kind: Kind, one: Object, status: QueueStatus | ComputePoolStatus, now_s: float) -> None:
-        name = f"{'queue' if kind is QUEUES else 'pool'} {one.metadata.name}"
-        if name in self._writing or len(self._writing) >= WRITES_MAX:
+    def _write(self, kind: Kind, one: Queue | ComputePool, status: msgspec.Struct, now_s: float) -> None:
+        if self._statuses.full or self._statuses.busy(one.metadata.uid):
             return
-        self._told_s[name] = now_s
-        if alike(status, one.status):
-            return
-        self._writing.add(name)
-        self._tasks.begin(self._patch(kind, name, one, status))
-
-    async def _patch(self, kind: Kind, name: str, one: Object, status: QueueStatus | ComputePoolStatus) -> None:
-        fields = msgspec.structs.fields(type(status))
-        numbers = {field.encode_name: 0 for field in fields if field.default == 0}
-        body = {"metadata": {"uid": one.metadata.uid}, "status": {**numbers, **msgspec.to_builtins(status)}}
-        if isinstance(status, QueueStatus) and isinstance(one, Queue):
-            body["status"]["used"] = {**dict.fromkeys(one.status.used), **status.used}
-        try:
-            await self._client.patch(kind.path("", one.metadata.name, "status"), body, AnyWorkload)
-        except KubernetesError as error:
-            log.info("a status could not be written", extra={"object": name, "problem": error.message})
-        finally:
-            self._writing.discard(name)
+        self._told_s[one.metadata.uid] = now_s
+        if not alike(status, one.status):
+            self._statuses.write(kind, one, status)
 
 
 def _staying(given: Sequence[Object]) -> list[Object]:

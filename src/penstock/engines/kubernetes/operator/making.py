@@ -16,7 +16,7 @@ from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId
 from penstock.engines.kubernetes.api.client import Client, Kind
-from penstock.engines.kubernetes.api.errors import Busy, Conflict, KubernetesError, Missing, Unavailable
+from penstock.engines.kubernetes.api.errors import Busy, Conflict, KubernetesError, Unavailable
 from penstock.engines.kubernetes.binding import PODS, AnyWorkload
 from penstock.engines.kubernetes.gangs.gang import Gang, is_of
 from penstock.engines.kubernetes.gangs.workloads import ELASTIC_JOBS
@@ -162,16 +162,17 @@ class Maker:
             except (Busy, Unavailable) as error:
                 wait_s = error.retry_after_s if isinstance(error, Busy) else 0.0
                 await asyncio.sleep(wait_s or self._wait_s(number))
-            except (Foreign, Missing, KubernetesError) as error:
-                return error.message if isinstance(error, KubernetesError) else str(error)
+            except KubernetesError as error:
+                return error.message
+            except Foreign as error:
+                return str(error)
             number += 1
         return problem
 
     def sweep(self, gang: Gang) -> None:
-        """Remove pods that were made for replicas which are not to start any more, and were never bound."""
+        """Remove the pods of a gang without places that were never bound: their replicas are not to start any more."""
         for pod in gang.members.values():
-            waits = not pod.spec.node_name and not pod.leaving
-            if waits and not any(slot.key is not None and is_of(pod, slot.key) for slot in gang.slots):
+            if not pod.spec.node_name and not pod.leaving:
                 self._tasks.begin(self._remove(pod))
 
     def forget_old(self, gang: Gang, key: ReplicaKey) -> None:
@@ -199,4 +200,4 @@ class Maker:
 
 
 class Foreign(Exception):
-    """An object of this name is somebody else's."""
+    """An object of this name exists and has another owner."""

@@ -9,15 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.core.messages.orders import StartReplica
-from penstock.core.messages.reports import ReplicaKey
 from penstock.engines.kubernetes.asks import SCHEDULER
+from penstock.engines.kubernetes.gangs.gang import replica_labels
 from penstock.engines.kubernetes.names import (
-    ATTEMPT_LABEL,
     CLUSTER_ANNOTATION,
     DEVICES_ANNOTATION,
     ELASTIC_JOB_LABEL,
-    JOB_LABEL,
-    RANK_LABEL,
     REPLICA_ANNOTATION,
 )
 from penstock.engines.kubernetes.objects.common import Metadata
@@ -50,7 +47,7 @@ def pod_of(one: ElasticJob, order: StartReplica) -> Object:
     template, key, meta = template_of(one), order.key, one.metadata
     told: Object = template.get("metadata") or {}
     spec: Object = template.get("spec") or {}
-    labels = {**(told.get("labels") or {}), **labels_of(meta.name, key)}
+    labels = {**(told.get("labels") or {}), ELASTIC_JOB_LABEL: meta.name, **replica_labels(key)}
     spec |= {
         "schedulerName": SCHEDULER,
         "restartPolicy": "Never",  # a rank that started again alone would wait for the others for ever
@@ -74,15 +71,6 @@ def pod_of(one: ElasticJob, order: StartReplica) -> Object:
             "ownerReferences": [_owner(meta)],
         },
         "spec": spec,
-    }
-
-
-def labels_of(name: str, key: ReplicaKey) -> dict[str, str]:
-    return {
-        ELASTIC_JOB_LABEL: name,
-        JOB_LABEL: str(key.job_id),
-        ATTEMPT_LABEL: str(key.attempt),
-        RANK_LABEL: str(key.rank),
     }
 
 

@@ -1,33 +1,26 @@
 """The status of ElasticJobs: what the log says of each, written where that differs from what stands there."""
 
 import asyncio
-import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from penstock.core.model.ids import JobId
 from penstock.engines.kubernetes.api.client import Client
-from penstock.engines.kubernetes.api.errors import KubernetesError
-from penstock.engines.kubernetes.binding import AnyWorkload
 from penstock.engines.kubernetes.gangs.gang import Gang
 from penstock.engines.kubernetes.gangs.registry import Gangs
 from penstock.engines.kubernetes.gangs.workloads import ELASTIC_JOBS
 from penstock.engines.kubernetes.names import ELASTIC_JOB_LABEL
 from penstock.engines.kubernetes.objects.penstock import ElasticJob, ElasticJobStatus, Phase
-from penstock.engines.kubernetes.operator.conditions import Told, alike, conditions
 from penstock.engines.kubernetes.operator.making import Objects
+from penstock.engines.kubernetes.operator.statuses import Statuses, Told, alike, conditions
 from penstock.engines.kubernetes.saying import Said, Saying
 from penstock.engines.kubernetes.server import Seen, Server
-from penstock.engines.kubernetes.tasks import Tasks
-
-log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
-"""All ElasticJobs are looked at this often."""
-WRITES_MAX = 8
-"""Statuses that are written at a time."""
+"""ElasticJobs are looked at this often, `LOOKS_MAX` at a time."""
+LOOKS_MAX = 1_000
 PHASES: Mapping[str, Phase] = {
     "waiting": "Pending", "starting": "Starting", "running": "Running", "stopping": "Stopping",
     "succeeded": "Succeeded", "failed": "Failed", "cancelled": "Cancelled",
@@ -48,28 +41,36 @@ class Telling:
     """Writes statuses. Everything runs on the engine's loop."""
 
     def __init__(self, client: Client, gangs: Gangs, server: Server, saying: Saying, objects: Objects) -> None:
-        self._client, self._gangs, self._server, self._saying = client, gangs, server, saying
+        self._gangs, self._server, self._saying = gangs, server, saying
         self._objects = objects
-        self._writing: set[tuple[str, str]] = set()
+        self._statuses = Statuses(client)
+        self._rest: list[tuple[str, str]] = []
+        """ElasticJobs that are looked at before it begins with the first one again."""
         self._looked: dict[tuple[str, str], Looked] = {}
         """What was looked at last: as long as nothing of it changes, the status is as it was."""
         self._asked: set[JobId] = set()
         """Jobs of which the end is being looked up."""
-        self._tasks = Tasks()
 
     async def run(self) -> None:
         """Write until cancelled."""
         try:
             while True:
                 await asyncio.sleep(LOOK_S)
-                objects = self._objects()
-                for key in self._looked.keys() - objects.keys():
-                    del self._looked[key]
-                for key, one in tuple(objects.items()):
-                    if key not in self._writing and not one.over:
-                        self._look(key, one)
+                self._turn()
         finally:
-            self._tasks.cancel()
+            self._statuses.close()
+
+    def _turn(self) -> None:
+        objects = self._objects()
+        if not self._rest:
+            self._rest = [key for key, one in objects.items() if not one.over]
+            for key in self._looked.keys() - objects.keys():
+                del self._looked[key]
+        for key in self._rest[:LOOKS_MAX]:
+            one = objects.get(key)
+            if one is not None and not one.over and not self._statuses.busy(one.metadata.uid):
+                self._look(key, one)
+        del self._rest[:LOOKS_MAX]
 
     def _look(self, key: tuple[str, str], one: ElasticJob) -> None:
         gang = self._gangs.get((key[0], f"elasticjob/{key[1]}"))
@@ -84,12 +85,15 @@ class Telling:
                 self._gangs.reform(gang)  # it was cancelled while it waited
             return
         looked = Looked(one, gang, seen, self._saying.why(gang), gang.edited or gang.renewed)
-        if len(self._writing) >= WRITES_MAX or self._looked.get(key) == looked:
+        if self._statuses.full or self._looked.get(key) == looked:
             return
         self._looked[key] = looked
         wanted = self._status(one, gang, seen)
         if not alike(wanted, one.status):
-            self._write(key, one, wanted)
+            self._statuses.write(ELASTIC_JOBS, one, wanted, lambda: self._forget(key))
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        self._looked.pop(key, None)
 
     def _status(self, one: ElasticJob, gang: Gang, seen: Seen | None) -> ElasticJobStatus:
         meta, status = one.metadata, one.status
@@ -135,29 +139,10 @@ class Telling:
                 gang.ended_job, gang.left_job = None, job_id  # for its new spec, by which it has to wait anew
                 self._gangs.mark(gang)
                 return
-            self._write((gang.namespace, one.metadata.name), one, _last(one, seen, job_id, self._server.identity()))
+            if not self._statuses.busy(one.metadata.uid):
+                self._statuses.write(ELASTIC_JOBS, one, _last(one, seen, job_id, self._server.identity()))
 
         self._server.ended(job_id, told)
-
-    def _write(self, key: tuple[str, str], one: ElasticJob, wanted: ElasticJobStatus) -> None:
-        if key in self._writing:
-            return
-        self._writing.add(key)
-        self._tasks.begin(self._patch(key, one, wanted))
-
-    async def _patch(self, key: tuple[str, str], one: ElasticJob, wanted: ElasticJobStatus) -> None:
-        path = ELASTIC_JOBS.path(*key, "status")
-        status: dict[str, Any] = dict.fromkeys(("attempt", "replicas", "readyReplicas"), 0)
-        status |= msgspec.to_builtins(wanted)
-        try:
-            await self._client.patch(path, {"metadata": {"uid": one.metadata.uid}, "status": status}, AnyWorkload)
-            await asyncio.sleep(LOOK_S)  # the watch shows it by then
-        except KubernetesError as error:
-            self._looked.pop(key, None)
-            log.info("a status could not be written", extra={"job": one.metadata.key, "problem": error.message})
-            await asyncio.sleep(2 * LOOK_S)
-        finally:
-            self._writing.discard(key)
 
 
 def _range(gang: Gang) -> str:
