@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from penstock.core.model.affinity import AffinityRule
+from penstock.core.model.affinity import NODE, AffinityRule
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk
 from penstock.core.model.selectors import LabelOperator, LabelRule, LabelTerms, Toleration
-from penstock.engines.kubernetes.amounts import pod_sums
+from penstock.engines.kubernetes.amounts import Sums, pod_sums, sum_of
 from penstock.engines.kubernetes.nodes import NAME_FIELD, device_counts, host_of
 from penstock.engines.kubernetes.objects.common import Requirement
 from penstock.engines.kubernetes.objects.pods import NodeSelectorTerm, Pod, PodSpec
-from penstock.engines.kubernetes.selectors import domains_of
+from penstock.engines.kubernetes.selectors import HOSTNAME, domains_of
 
 SCHEDULER = "penstock"
 """`schedulerName` of the pods that are placed here."""
@@ -46,29 +46,38 @@ def unsupported(pod: Pod) -> Iterator[Unsupported]:
 
 
 def ask_of(
-    pod: Pod, selected: tuple[str, ...] = (), rules: tuple[AffinityRule, ...] = (), volumes: LabelTerms = ()
+    pod: Pod,
+    selected: tuple[str, ...] = (),
+    rules: tuple[AffinityRule, ...] = (),
+    reached: LabelTerms = (),
+    claimed: Sums | None = None,
 ) -> ReplicaAsk:
     """Return the ask of one pod.
 
     Args:
         selected: the selectors that select it; `rules`: its own about other pods.
-        volumes: the nodes from which its volumes can be reached.
+        reached: the nodes on which it has what it claims; `claimed`: how much of that it takes there.
     Raises: BadAmount.
     """
     sums = pod_sums(pod)
     vendor, count = next(iter(device_counts(sums).items()), ("", 0))
     return ReplicaAsk(
-        host_of(sums),
+        host_of(sum_of((sums, claimed or {}))),
         DeviceAsk(count, vendor) if count else None,
         selected,
         rules,
-        label_terms=all_of(_terms_of(pod.spec), volumes),
+        label_terms=all_of(_terms_of(pod.spec), reached),
         tolerations=tuple(
             Toleration(one.key, None if one.operator == "Exists" else one.value, one.effect)
             for one in pod.spec.tolerations
             if one.toleration_seconds is None or one.key not in _ADDED
         ),
     )
+
+
+def gathered(label: str, name: str) -> AffinityRule:
+    """Return the rule of pods of this name that all nodes of theirs have one value of the label."""
+    return AffinityRule("affinity", name, NODE if label == HOSTNAME else label)
 
 
 def all_of(one: LabelTerms, other: LabelTerms) -> LabelTerms:

@@ -10,25 +10,24 @@ import random
 from collections.abc import Mapping, Sequence
 
 from penstock.core.messages.orders import Addressed, Order
-from penstock.core.messages.reports import NodeCheck, ReplicaKey
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.affinity import NODE
 from penstock.core.model.cluster import DEFAULT_POOL
 from penstock.core.model.ids import NodeName, PoolName
-from penstock.core.model.resources import ReplicaAsk
-from penstock.core.model.selectors import accepted, not_tolerated
-from penstock.engines.kubernetes.amounts import BadAmount, pod_sums
 from penstock.engines.kubernetes.api.client import Client, Kind
 from penstock.engines.kubernetes.api.reflector import Reflector
 from penstock.engines.kubernetes.asks import SCHEDULER
 from penstock.engines.kubernetes.binding import PODS, Binder
 from penstock.engines.kubernetes.budgets import Budgets
+from penstock.engines.kubernetes.claims import AllClaims
 from penstock.engines.kubernetes.gangs.dialects import NotYet, gang_of
 from penstock.engines.kubernetes.gangs.gang import Facts, Gang, Slot
 from penstock.engines.kubernetes.gangs.registry import Gangs
+from penstock.engines.kubernetes.judging import Judging
 from penstock.engines.kubernetes.names import CHECKPOINT_ANNOTATION, CLUSTER_ANNOTATION, POOL_LABEL
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.pods import Pod
-from penstock.engines.kubernetes.offers import Offers, ask_in
+from penstock.engines.kubernetes.offers import Offers
 from penstock.engines.kubernetes.onnode import OnNode, Standing, replica_of
 from penstock.engines.kubernetes.operator.applying import Applying
 from penstock.engines.kubernetes.operator.making import Maker
@@ -104,20 +103,21 @@ class KubernetesEngine:
         self._selectors = Selectors(self.view.labels_of)
         self._gangs = Gangs()
         self._budgets = Budgets(server, self._gangs)
-        self.standing = Nodes(server, self.nodes.objects, self._obey, self._pool_of)
+        claims = AllClaims()
+        self.standing = Nodes(server, self.nodes.objects, self._obey, self._pool_of, claims.offered)
+        self._judging = Judging(self.nodes.objects, self.standing, self._selectors, self._budgets, claims)
         wrote, identity = self.pods.wrote, server.identity
         maker = Maker(client, self.view.elastic_jobs, self.pods.objects, wrote, identity, draw)
-        self.placing = Placing(server, self.standing, self._gangs, Binder(client, wrote, identity, draw), self, maker)
+        binder = Binder(client, wrote, identity, draw)
+        self.placing = Placing(server, self.standing, self._gangs, binder, self._judging, maker)
         self._saying = Saying(client, self._gangs, server, wrote)
         self._telling = Telling(client, self._gangs, server, self._saying, self.view.elastic_jobs)
         self._applying = Applying(client, server, self.view.declared, self.standing.hello_all)
-        self._offers = Offers(
-            server, self.view, self.standing, self._gangs, self._selectors, self.placing, self._saying
-        )
+        self._offers = Offers(server, self.view, self.standing, self._gangs, self._judging, self.placing, self._saying)
         self._settling = Settling(
             server,
             self._gangs,
-            self.ask_of,
+            self._judging.ask_of,
             self._saying.refuse_gang,
             self.placing.start_early,
             self.placing.suspend_first,
@@ -319,7 +319,7 @@ class KubernetesEngine:
             if known is not None:
                 selected = tuple(name for name in selected if name not in known.selected)
                 repels = tuple(one for one in repels if one not in known.repels)
-        return Standing(key, _sums_of(pod), selected, repels)
+        return Standing(key, self._judging.sums_of(pod), selected, repels)
 
     def _note_checkpoint(self, on: OnNode, key: ReplicaKey, pod: Pod) -> None:
         step = pod.metadata.annotations.get(CHECKPOINT_ANNOTATION, "")
@@ -368,9 +368,6 @@ class KubernetesEngine:
                 self._gangs.mark(gang)
         return True
 
-    def ask_of(self, gang: Gang, pod: Pod) -> ReplicaAsk:
-        return ask_in(gang, pod, self._selectors)
-
     async def _settle(self) -> None:
         while True:
             await asyncio.sleep(FLUSH_S)
@@ -387,30 +384,3 @@ class KubernetesEngine:
             if self.standing.changed:
                 self.standing.changed = False
                 self._gangs.reconsider()
-
-    def guarded(self, gang: Gang) -> str:
-        return self._budgets.why(gang)
-
-    def refusal_of(self, name: NodeName, ask: ReplicaAsk) -> str:
-        spec = self.standing.specs.get(name)
-        if spec is None:
-            return "its node is gone"
-        if not_tolerated(spec.taints, ask.tolerations) or not accepted(ask.label_terms, dict(spec.labels)):
-            return "its node takes no more pods of its kind"
-        short = self.standing.at(name).short_for(spec, ask)
-        return f"its node has too little {short} left by now" if short else ""
-
-    def check(self, name: NodeName) -> NodeCheck:
-        node = self.nodes.objects.get(("", name))
-        ready = next((c for c in node.status.conditions if c.type == "Ready"), None) if node is not None else None
-        if ready is not None and ready.status != "True":
-            return NodeCheck(False, f"{ready.reason}: {ready.message}")
-        return NodeCheck(node is not None)
-
-
-def _sums_of(pod: Pod) -> dict[str, int]:
-    """Return what a pod takes of its node; amounts that cannot be read count as nothing: the kubelet refuses them."""
-    try:
-        return pod_sums(pod)
-    except BadAmount:
-        return {}

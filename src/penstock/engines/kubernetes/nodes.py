@@ -8,7 +8,7 @@ from penstock.core.model.cluster import NodeSpec as PenstockNode
 from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.resources import Device, Resources
 from penstock.core.model.selectors import Taint
-from penstock.engines.kubernetes.amounts import CPU, MEMORY, STORAGE, BadAmount, Sums, read
+from penstock.engines.kubernetes.amounts import CPU, MEMORY, STORAGE, BadAmount, Sums, read, sum_of
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.formats.devices import GIB, known_of, plain_model
 
@@ -47,8 +47,16 @@ def no_pool(labels: Mapping[str, str]) -> PoolName:
     return DEFAULT_POOL
 
 
+def nothing_more(node: Node) -> Sums:
+    """Return what a node has for claims where none are looked at."""
+    return {}
+
+
 def node_spec(
-    node: Node, keys: Collection[str] = (), pool_of: Callable[[Mapping[str, str]], PoolName] = no_pool
+    node: Node,
+    keys: Collection[str] = (),
+    pool_of: Callable[[Mapping[str, str]], PoolName] = no_pool,
+    offered: Callable[[Node], Sums] = nothing_more,
 ) -> PenstockNode:
     """Return what a node offers.
 
@@ -56,6 +64,7 @@ def node_spec(
         keys: labels that some pod asks about. All others are left out: nodes that differ in their names alone are
             alike for the scheduler, and are judged once.
         pool_of: gives the pool of a node by its labels.
+        offered: gives what it has for claims.
     Raises: BadAmount for a quantity that cannot be read.
     """
     allocatable = read(node.status.allocatable or node.status.capacity)
@@ -65,7 +74,7 @@ def node_spec(
         kept[NAME_FIELD] = node.metadata.name
     return PenstockNode(
         name=NodeName(node.metadata.name),
-        capacity=host_of(allocatable),
+        capacity=host_of(sum_of((allocatable, offered(node)))),
         devices=_devices(allocatable, labels),
         pool=pool_of(labels),
         labels=tuple(sorted(kept.items())),

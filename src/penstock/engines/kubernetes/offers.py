@@ -1,32 +1,19 @@
 """What asks for room: pods that wait join their gangs, suspended workloads become gangs of their own."""
 
-from penstock.core.model.affinity import NODE, AffinityRule
 from penstock.core.model.ids import JobId
-from penstock.core.model.resources import ReplicaAsk
 from penstock.engines.kubernetes.amounts import BadAmount
-from penstock.engines.kubernetes.asks import ask_of, keys_of, unsupported
+from penstock.engines.kubernetes.asks import keys_of
 from penstock.engines.kubernetes.gangs.dialects import NotYet, gang_of
 from penstock.engines.kubernetes.gangs.gang import Facts, Gang, GangId, Refused, differs
 from penstock.engines.kubernetes.gangs.registry import Gangs
 from penstock.engines.kubernetes.gangs.workloads import Elastic, Workload
+from penstock.engines.kubernetes.judging import Judging
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.placing import Placing
 from penstock.engines.kubernetes.saying import Saying
-from penstock.engines.kubernetes.selectors import HOSTNAME, Selectors
 from penstock.engines.kubernetes.server import Server
 from penstock.engines.kubernetes.sessions import Nodes
 from penstock.engines.kubernetes.view import ClusterView
-
-
-def ask_in(gang: Gang, pod: Pod, selectors: Selectors) -> ReplicaAsk:
-    """Return what a pod of a gang asks for. Raises: BadAmount."""
-    rules, selected = selectors.use(pod), selectors.selecting(pod)
-    if gang.facts.near is not None and gang.size > 1:
-        domain = NODE if gang.facts.near == HOSTNAME else gang.facts.near
-        together = f"gang {gang.label}"
-        rules = (*rules, AffinityRule("affinity", together, domain))
-        selected = tuple(sorted((*selected, together)))
-    return ask_of(pod, selected, rules)
 
 
 class Offers:
@@ -38,12 +25,12 @@ class Offers:
         view: ClusterView,
         nodes: Nodes,
         gangs: Gangs,
-        selectors: Selectors,
+        judging: Judging,
         placing: Placing,
         saying: Saying,
     ) -> None:
         self._server, self._view, self._nodes, self._gangs = server, view, nodes, gangs
-        self._selectors, self._placing, self._saying = selectors, placing, saying
+        self._judging, self._placing, self._saying = judging, placing, saying
         self._waiting: dict[str, Pod] = {}
         """Pods that wait for an object which says what their gang is."""
 
@@ -55,7 +42,7 @@ class Offers:
         """Add a pod to its gang; one that can never be placed gets a condition instead."""
         try:
             gang_id, facts = gang_of(pod, self._view)
-            refused = self._refusal(pod)
+            refused = self._judging.refusal(pod)
         except NotYet as why:
             self._waiting[pod.key] = pod
             self._saying.refuse([pod], Refused("GangUnknown", str(why)))
@@ -70,7 +57,7 @@ class Offers:
             self._gangs.take(pod)
             return
         gang = self._gangs.put(pod, *self._beyond(pod, gang_id, facts))
-        ask = ask_in(gang, pod, self._selectors)
+        ask = self._judging.ask_of(gang, pod)
         self._nodes.ask_about(keys_of(ask))
         self._placing.refill(gang)
         slot_now = gang.slot_with(pod.metadata.name)
@@ -85,15 +72,6 @@ class Offers:
         if sum(not one.leaving for one in gang.members.values()) < gang.size:
             return gang_id, facts
         return (gang_id[0], f"{gang_id[1]}/{pod.metadata.name}"), facts._replace(size=1)
-
-    def _refusal(self, pod: Pod) -> Refused | None:
-        """Return why a pod can never be placed as it is, or None. Raises: BadAmount."""
-        found = list(unsupported(pod))
-        if found:
-            return Refused("Unsupported", "; ".join(f"{one.field}: {one.text}" for one in found))
-        if self._selectors.full_for(pod):
-            return Refused("TooManyRules", "too many different rules between pods are in use", again=True)
-        return None
 
     def more_said(self, namespace: str) -> None:
         """Look again at pods that waited to hear what their gang is."""
@@ -116,7 +94,7 @@ class Offers:
         if workload.elastic is not None:
             self._take_elastic(gang, workload.elastic)
         for one in workload.sets:
-            self._nodes.ask_about(keys_of(ask_in(gang, one.pod, self._selectors)))
+            self._nodes.ask_about(keys_of(self._judging.ask_of(gang, one.pod)))
         if workload.over and not gang.placed and gang.job_id is not None:
             self._server.cancel(gang.job_id, "its workload has ended")
             self._gangs.forget(gang)

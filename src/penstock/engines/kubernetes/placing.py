@@ -6,22 +6,21 @@ server repeats orders that a report does not show as done.
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from penstock.core.messages.orders import Acknowledge, CheckNode, Order, StartReplica, StopReplica
-from penstock.core.messages.reports import NodeCheck, ReplicaKey
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName
-from penstock.core.model.resources import ReplicaAsk
-from penstock.engines.kubernetes.binding import EVICTION_WAIT_S, Binder
+from penstock.engines.kubernetes.binding import WITHDRAWN, Binder
 from penstock.engines.kubernetes.gangs.gang import Gang, GangId, Slot, differs, fill
 from penstock.engines.kubernetes.gangs.registry import Gangs
+from penstock.engines.kubernetes.judging import Judging
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.onnode import GONE, OnNode
 from penstock.engines.kubernetes.operator.making import Maker
 from penstock.engines.kubernetes.server import Server
 from penstock.engines.kubernetes.sessions import Nodes
+from penstock.engines.kubernetes.stops import Stops
 from penstock.engines.kubernetes.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -37,39 +36,25 @@ REPLACED_S = 60.0
 CHANGED = "it asks for something else by now"
 
 
-class Judge(Protocol):
-    """What the engine knows of pods, beyond what stands on nodes."""
-
-    def ask_of(self, gang: Gang, pod: Pod) -> ReplicaAsk: ...
-
-    def check(self, node: NodeName) -> NodeCheck: ...
-
-    def guarded(self, gang: Gang) -> str:
-        """Return why a gang must not be evicted now, or ''."""
-        ...
-
-    def refusal_of(self, node: NodeName, ask: ReplicaAsk) -> str:
-        """Return why a node does not take a pod that asks for this now, whatever was planned; '' if it does."""
-        ...
-
-
 class Placing:
     """Carries out orders. Everything runs on the engine's loop."""
 
-    def __init__(self, server: Server, nodes: Nodes, gangs: Gangs, binder: Binder, judge: Judge, maker: Maker) -> None:
-        self._server, self._nodes, self._gangs, self._binder, self._judge = server, nodes, gangs, binder, judge
+    def __init__(
+        self, server: Server, nodes: Nodes, gangs: Gangs, binder: Binder, judging: Judging, maker: Maker
+    ) -> None:
+        self._server, self._nodes, self._gangs, self._binder, self._judging = server, nodes, gangs, binder, judging
         self._maker = maker
         self._early: dict[ReplicaKey, tuple[OnNode, StartReplica]] = {}
         """Orders for jobs that no gang is known for."""
         self._started: dict[JobId, AttemptNumber] = {}
-        """Attempts for which a workload was started; `_suspended`: for which it was suspended."""
-        self._suspended: dict[JobId, AttemptNumber] = {}
+        """Attempts for which a workload was started."""
         self._unasked: set[GangId] = set()
         """Workloads that are being suspended because they were not started here."""
         self._binding: set[ReplicaKey] = set()
         """Replicas whose pods are being bound; `_withdrawn`: those that are not to start any more."""
         self._withdrawn: set[ReplicaKey] = set()
         self._tasks = Tasks()
+        self._stops = Stops(server, gangs, binder, judging, self._tasks)
 
     def close(self) -> None:
         self._tasks.cancel()
@@ -85,7 +70,7 @@ class Placing:
             case Acknowledge():
                 self._acknowledged(on, order.key)
             case CheckNode():
-                on.check = self._judge.check(node)
+                on.check = self._judging.check(node)
                 self._nodes.touch(node)
             case _:
                 log.debug("an order that pods know nothing of", extra={"order": type(order).__name__})
@@ -141,11 +126,11 @@ class Placing:
         pod = gang.members.get(slot.pod)
         if pod is None or pod.spec.node_name or pod.leaving:
             self._fail(on, order.key, GONE)
-        elif differs(self._judge.ask_of(gang, pod), slot.ask):
+        elif differs(self._judging.ask_of(gang, pod), slot.ask):
             gang.edited = True
             self._fail(on, order.key, CHANGED)
             self._gangs.mark(gang)
-        elif why := self._judge.refusal_of(on.name, slot.ask):
+        elif why := self._judging.refusal_of(on.name, slot.ask, pod):
             self._fail(on, order.key, why)
         else:
             self._hold_place(on, slot, order)
@@ -223,12 +208,12 @@ class Placing:
         """Bind a pod that has come into a slot with a place."""
         if slot.key is None or pod.spec.node_name or slot.key not in self._nodes.at(slot.node).starting:
             return  # what it was before has yet to end
-        why = self._judge.refusal_of(slot.node, slot.ask)
+        why = self._judging.refusal_of(slot.node, slot.ask, pod)
         if why:
             slot.pod, slot.waits = "", True
             self._leave_node(gang, slot, why)
             return
-        ask = self._judge.ask_of(gang, pod)
+        ask = self._judging.ask_of(gang, pod)
         if differs(ask, slot.ask):
             gang.learned[slot.template], gang.edited, slot.pod = ask, True, ""
             self._give_up(slot, "its pods ask for something else than their template says: they are planned anew")
@@ -248,7 +233,7 @@ class Placing:
         assert key is not None, "a place is held before a pod is bound to it"
         self._binding.add(key)
         try:
-            problem = await self._binder.bind(pod, on.name, key, slot.devices, lambda: key not in self._withdrawn)
+            problem = await self._bind_with_claims(on, pod, key, slot.devices)
         finally:
             self._binding.discard(key)
             self._withdrawn.discard(key)
@@ -263,6 +248,19 @@ class Placing:
         else:
             self.lost(gang, pod)
         self._nodes.touch(on.name)
+
+    async def _bind_with_claims(self, on: OnNode, pod: Pod, key: ReplicaKey, devices: tuple[int, ...]) -> str:
+        def wanted() -> bool:
+            return key not in self._withdrawn
+
+        claims = self._judging.claims
+        problem = await claims.prepare(pod, on.name, wanted)
+        if problem:
+            return problem
+        problem = await self._binder.bind(pod, on.name, key, devices, wanted) if wanted() else WITHDRAWN
+        if problem:
+            await claims.release(pod, on.name)
+        return problem
 
     # Ends.
 
@@ -294,7 +292,7 @@ class Placing:
     def refill(self, gang: Gang) -> None:
         """Bind pods that came before a place was vacant."""
         waiting = [pod for pod in gang.members.values() if not pod.spec.node_name]
-        for slot, pod in fill(gang, waiting, partial(self._judge.ask_of, gang)):
+        for slot, pod in fill(gang, waiting, partial(self._judging.ask_of, gang)):
             self.filled(gang, slot, pod)
 
     def end_needless(self, gang: Gang) -> None:
@@ -362,7 +360,7 @@ class Placing:
             self._gangs.mark(gang)
         else:
             self._started.pop(key.job_id, None)
-            self._suspended.pop(key.job_id, None)
+            self._stops.forget(key.job_id)
             self._gangs.reform(gang)
 
     def node_gone(self, on: OnNode) -> None:
@@ -386,42 +384,9 @@ class Placing:
             self._fail(on, key, GONE)
         elif gang is not None and gang.made_elsewhere and slot is not None:
             on.stopping.add(key)
-            self._suspend(gang, key)
-        elif not pod.leaving and key not in on.stopping:
-            on.stopping.add(key)
-            self._tasks.begin(self._evict(on, pod, order))
-
-    def _suspend(self, gang: Gang, key: ReplicaKey) -> None:
-        if self._suspended.get(key.job_id) != key.attempt:
-            self._suspended[key.job_id] = key.attempt
-            self._tasks.begin(self._end_workload(gang, key.job_id))
-
-    async def _end_workload(self, gang: Gang, job_id: JobId) -> None:
-        def pods() -> list[Pod]:
-            return [pod for pod in gang.members.values() if pod.spec.node_name and not pod.over and not pod.leaving]
-
-        await self._while_guarded(gang, lambda: gang.workload is not None)
-        if gang.workload is not None:  # else it was deleted: its pods leave with it
-            await self._binder.suspend(gang.workload, pods, self._server.stop_text(job_id))
-
-    async def _evict(self, on: OnNode, pod: Pod, order: StopReplica) -> None:
-        def wanted() -> bool:
-            now = on.pods.get(pod.key)
-            return now is not None and now.metadata.uid == pod.metadata.uid and not now.leaving
-
-        try:
-            why = self._server.stop_text(order.key.job_id) or order.reason
-            gang = self._gangs.of_job(order.key.job_id)
-            if gang is not None and gang.size > 1:
-                await self._while_guarded(gang, wanted)
-            await self._binder.evict(pod, order.grace_ms, why, wanted)
-        finally:
-            on.stopping.discard(order.key)
-
-    async def _while_guarded(self, gang: Gang, wanted: Callable[[], bool]) -> None:
-        """Wait until budgets let all pods of a gang leave: none of it leaves before."""
-        while wanted() and self._judge.guarded(gang):
-            await asyncio.sleep(EVICTION_WAIT_S)
+            self._stops.suspend(gang, key)
+        else:
+            self._stops.evict(on, pod, order)
 
 
 def _is_replaced(gang: Gang, pod: Pod) -> bool:

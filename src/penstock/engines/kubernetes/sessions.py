@@ -9,8 +9,8 @@ import msgspec
 from penstock.core.messages.orders import Order
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Epoch, Incarnation, NodeName, PoolName
-from penstock.engines.kubernetes.amounts import BadAmount
-from penstock.engines.kubernetes.nodes import NAME_FIELD, no_pool, node_spec
+from penstock.engines.kubernetes.amounts import BadAmount, Sums
+from penstock.engines.kubernetes.nodes import NAME_FIELD, no_pool, node_spec, nothing_more
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.onnode import OnNode
 from penstock.engines.kubernetes.server import Server
@@ -59,6 +59,8 @@ class Nodes:
     Args:
         objects: the copy of the nodes, by namespace (empty) and name.
         obey: carries out an order that comes with an answer to a report.
+        pool_of: gives the pool of a node by its labels.
+        offered: gives what a node has for claims.
     """
 
     def __init__(
@@ -67,8 +69,9 @@ class Nodes:
         objects: Mapping[tuple[str, str], Node],
         obey: Callable[[NodeName, Order], None],
         pool_of: Callable[[Mapping[str, str]], PoolName] = no_pool,
+        offered: Callable[[Node], Sums] = nothing_more,
     ) -> None:
-        self._server, self._objects, self.obey, self._pool_of = server, objects, obey, pool_of
+        self._server, self._objects, self.obey, self._pool_of, self._offered = server, objects, obey, pool_of, offered
         self._on: dict[NodeName, OnNode] = {}
         self.specs: dict[NodeName, NodeSpec] = {}
         self._sessions: dict[NodeName, _Session] = {}
@@ -109,7 +112,7 @@ class Nodes:
         if node is None or not self.begun:
             return
         try:
-            spec = node_spec(node, self._keys, self._pool_of)
+            spec = node_spec(node, self._keys, self._pool_of, self._offered)
         except BadAmount as error:
             log.warning("a node's amounts cannot be read", extra={"node": name, "problem": str(error)})
             return

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from penstock.core.model.cluster import OthersLoad
-from penstock.engines.kubernetes import asks, binding, budgets, engine, nodes, onnode, placing, selectors, sessions
+from penstock.engines.kubernetes import asks, binding, budgets, judging, nodes, onnode, placing, selectors, sessions
 from penstock.engines.kubernetes.api.errors import KubernetesError
 from penstock.engines.kubernetes.api.reflector import Reflector
 from penstock.engines.kubernetes.engine import KubernetesEngine
@@ -114,7 +114,7 @@ PLANTED_BUGS: dict[str, Bug] = {
     ),
     "sidecars_not_counted": Bug(
         "init containers that go on running are no load (KAI-Scheduler#1556)",
-        (Patch(asks, "pod_sums", _without_sidecars), Patch(engine, "pod_sums", _without_sidecars)),
+        (Patch(asks, "pod_sums", _without_sidecars), Patch(judging, "pod_sums", _without_sidecars)),
     ),
     "budgets_ignored": Bug(
         "pods are deleted, whatever PodDisruptionBudgets say (volcano#2947, KAI-Scheduler#1579)",

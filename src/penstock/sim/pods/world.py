@@ -11,7 +11,7 @@ from penstock.control.controller import Controller
 from penstock.core.model.cluster import ClusterConfig, Queue, Settings
 from penstock.core.model.ids import QueueName
 from penstock.core.state import invariants
-from penstock.engines.kubernetes import binding, engine, placing, sessions, settling
+from penstock.engines.kubernetes import binding, engine, placing, sessions, settling, stops
 from penstock.engines.kubernetes.api import reflector
 from penstock.sim.apiserver.controllers import OVER, Controllers, Kubelets, short_of
 from penstock.sim.apiserver.kinds import bind
@@ -34,7 +34,7 @@ INVARIANTS_SHARE = 0.1
 PACE: tuple[tuple[Any, str, float], ...] = (
     (sessions, "FLUSH_S", 0.1), (engine, "FLUSH_S", 0.1), (sessions, "ALIVE_S", 2.0), (engine, "AGAIN_S", 1.0),
     (settling, "SETTLE_S", 0.5), (placing, "EARLY_S", 2.0), (placing, "REPLACED_S", 5.0), (placing, "PODS_S", 10.0),
-    (binding, "EVICTION_WAIT_S", 1.0), (placing, "EVICTION_WAIT_S", 1.0), (sessions, "AGAIN_S", 0.5),
+    (binding, "EVICTION_WAIT_S", 1.0), (stops, "EVICTION_WAIT_S", 1.0), (sessions, "AGAIN_S", 0.5),
 )  # fmt: skip
 """Pauses of the engine that are shorter here, so that more happens in the same time."""
 

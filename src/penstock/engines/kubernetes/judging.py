@@ -1,0 +1,77 @@
+"""What the engine knows of pods and nodes beyond what stands on them: what a pod asks for, whether a node takes it."""
+
+from collections.abc import Mapping
+
+from penstock.core.messages.reports import NodeCheck
+from penstock.core.model.ids import NodeName
+from penstock.core.model.resources import ReplicaAsk
+from penstock.core.model.selectors import accepted, not_tolerated
+from penstock.engines.kubernetes.amounts import BadAmount, Sums, pod_sums, sum_of
+from penstock.engines.kubernetes.asks import ask_of, gathered, unsupported
+from penstock.engines.kubernetes.budgets import Budgets
+from penstock.engines.kubernetes.claims import AllClaims
+from penstock.engines.kubernetes.gangs.gang import Gang, Refused
+from penstock.engines.kubernetes.objects.nodes import Node
+from penstock.engines.kubernetes.objects.pods import Pod
+from penstock.engines.kubernetes.selectors import Selectors
+from penstock.engines.kubernetes.sessions import Nodes
+
+
+class Judging:
+    """Answers what orders and offers ask. Everything runs on the engine's loop."""
+
+    def __init__(
+        self,
+        nodes: Mapping[tuple[str, str], Node],
+        standing: Nodes,
+        selectors: Selectors,
+        budgets: Budgets,
+        claims: AllClaims,
+    ) -> None:
+        self._nodes, self._standing, self._selectors, self._budgets = nodes, standing, selectors, budgets
+        self.claims = claims
+
+    def ask_of(self, gang: Gang, pod: Pod) -> ReplicaAsk:
+        """Return what a pod of a gang asks for. Raises: BadAmount."""
+        rules, selected = self._selectors.use(pod), self._selectors.selecting(pod)
+        if gang.facts.near is not None and gang.size > 1:
+            rule = gathered(gang.facts.near, f"gang {gang.label}")
+            rules, selected = (*rules, rule), tuple(sorted((*selected, rule.selector)))
+        return ask_of(pod, selected, rules, self.claims.terms(pod), self.claims.sums(pod))
+
+    def sums_of(self, pod: Pod) -> Sums:
+        """Return what a pod takes of its node; what cannot be read counts as nothing: the kubelet refuses it."""
+        try:
+            return sum_of((pod_sums(pod), self.claims.sums(pod)))
+        except BadAmount:
+            return {}
+
+    def refusal(self, pod: Pod) -> Refused | None:
+        """Return why a pod can never be placed as it is, or None. Raises: BadAmount."""
+        found = list(unsupported(pod))
+        if found:
+            return Refused("Unsupported", "; ".join(f"{one.field}: {one.text}" for one in found))
+        if self._selectors.full_for(pod):
+            return Refused("TooManyRules", "too many different rules between pods are in use", again=True)
+        return self.claims.refusal(pod)
+
+    def guarded(self, gang: Gang) -> str:
+        """Return why a gang must not be evicted now, or ''."""
+        return self._budgets.why(gang)
+
+    def refusal_of(self, name: NodeName, ask: ReplicaAsk, pod: Pod) -> str:
+        """Return why a node does not take a pod that asks for this now, whatever was planned; '' if it does."""
+        spec = self._standing.specs.get(name)
+        if spec is None:
+            return "its node is gone"
+        if not_tolerated(spec.taints, ask.tolerations) or not accepted(ask.label_terms, dict(spec.labels)):
+            return "its node takes no more pods of its kind"
+        short = self._standing.at(name).short_for(spec, ask)
+        return f"its node has too little {short} left by now" if short else self.claims.refusal_of(name, pod)
+
+    def check(self, name: NodeName) -> NodeCheck:
+        node = self._nodes.get(("", name))
+        ready = next((c for c in node.status.conditions if c.type == "Ready"), None) if node is not None else None
+        if ready is not None and ready.status != "True":
+            return NodeCheck(False, f"{ready.reason}: {ready.message}")
+        return NodeCheck(node is not None)
