@@ -241,7 +241,9 @@ class Placing:
             log.info("a pod could not be bound", extra={"pod": pod.key, "node": on.name, "problem": problem})
             if slot.key == key and slot.pod == pod.metadata.name and on.pod_of(key) is None:
                 slot.pod = ""
-                if gang.workload is not None and key in on.starting:
+                known = gang.members.get(pod.metadata.name)
+                stays = known is not None and not known.leaving and not known.spec.node_name
+                if gang.workload is not None and key in on.starting and not stays:
                     self._await_pod(gang, slot, REPLACED_S)  # its controller makes another one
                 else:
                     self._fail(on, key, problem)
@@ -301,15 +303,20 @@ class Placing:
         if workload is None or workload.completions is None:
             return
         left = workload.completions - max(workload.done, gang.done_count)
-        vacant = [slot for slot in gang.slots if slot.key is not None and not slot.pod]
+        vacant = [slot for slot in gang.slots if not slot.pod and self._is_open(slot)]
         for slot in vacant[max(0, left - sum(bool(one.pod) for one in gang.slots)) :]:
             self._finish(slot, "")
+
+    def _is_open(self, slot: Slot) -> bool:
+        """Return whether a slot has a place whose replica has not ended."""
+        return slot.key is not None and slot.key in self._nodes.at(slot.node).starting
 
     def _finish(self, slot: Slot, problem: str) -> None:
         assert slot.key is not None
         on = self._nodes.at(slot.node)
         if slot.key in on.starting and slot.key not in self._binding:
             del on.starting[slot.key]
+            slot.waits = False
             on.finished(slot.key, problem)
             self._tell(on, slot.key)
 
@@ -332,6 +339,7 @@ class Placing:
         assert slot.key is not None
         on = self._nodes.at(slot.node)
         if slot.key in on.starting:
+            slot.waits = False
             self._fail(on, slot.key, problem)
 
     def workload_over(self, gang: Gang, problem: str) -> None:

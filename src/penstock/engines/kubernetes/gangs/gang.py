@@ -167,8 +167,10 @@ class Gang(msgspec.Struct, eq=False):
 
     @property
     def lacks_ranks(self) -> bool:
-        """Whether a rank of its job has no pod although all its pods are there: some have succeeded."""
-        return self.workload is None and any(not slot.pod for slot in self.slots)
+        """Whether its job has ranks for which no pod comes although all its pods are there: some have succeeded."""
+        if self.workload is not None:
+            return self.elastic is None and self.workload.size != len(self.slots)
+        return any(not slot.pod for slot in self.slots)
 
     @property
     def complete(self) -> bool:
@@ -289,7 +291,7 @@ def _said(gang: Gang, lead: Pod) -> Mapping[str, str]:
 
 
 def fill(gang: Gang, pods: Iterable[Pod], ask_of: AskOf) -> Iterator[tuple[Slot, Pod]]:
-    """Put pods without a slot into slots without a pod: the same index first, then any with the same ask.
+    """Put pods without a slot into slots without a pod: one with a place first, the same index, any with the same ask.
 
     Pods of a workload go to a slot of their template, whatever they ask for: see `differs`. Raises: BadAmount.
     Yields: what came together, where the slot has a place already: to be bound there.
@@ -305,6 +307,7 @@ def fill(gang: Gang, pods: Iterable[Pod], ask_of: AskOf) -> Iterator[tuple[Slot,
         else:
             ask = ask_of(pod)
             vacant = [(rank, slot) for rank, slot in vacant if slot.ask == ask]
+        vacant = [one for one in vacant if one[1].key is not None] or vacant
         index = order_of(pod)[1] if INDEX_LABEL in pod.metadata.labels else -1
         slot = next((slot for rank, slot in vacant if rank == index), vacant[0][1] if vacant else None)
         if slot is not None:
