@@ -22,6 +22,7 @@ from penstock.core.model.ids import Incarnation, JobId, NodeName, TenantName, Us
 from penstock.core.model.jobs import Job
 from penstock.core.model.quantities import format_duration
 from penstock.core.order.extension import Policies
+from penstock.core.order.ranks import always_lost
 from penstock.core.order.turns import Submitter, TooManyWaiting
 from penstock.core.status.uses import pool_uses, queue_uses
 from penstock.engines.kubernetes.api.client import Client
@@ -234,7 +235,8 @@ class PodJobs:
         for question in questions:
             told = self._explainer.explain(question)
             text = told.text
-            text += "".join(f"; {one.text}" for one in told.constraints[1:] if one.code == "disruption_budget")
+            others = {"disruption_budget", "preempt_never" if always_lost(question.job) else ""}
+            text += "".join(f"; {one.text}" for one in told.constraints[1:] if one.code in others)
             exit_info = question.job.last_exit
             if told.code == "backoff" and exit_info is not None and exit_info.problem:
                 text += f"; {exit_info.problem.removeprefix(POD)}"

@@ -6,6 +6,8 @@ import pytest
 
 from penstock.core.model.cluster import Queue, Tenant
 from penstock.core.model.ids import QueueName, TenantName
+from penstock.core.order.ranks import LOST_MAX
+from penstock.sim.apiserver.requests import Fault
 from tests.engines.kubernetes.helpers import run, until
 from tests.engines.kubernetes.scenes import HIGH, Scene, box, in_scene, scene
 
@@ -323,3 +325,19 @@ def test_a_queue_named_in_any_dialect_is_the_queue_of_the_gang(named: dict[str, 
             await c.waits("second", reason="QuotaExceeded")
 
     run(work)
+
+
+@in_scene("n1")
+async def test_a_pod_that_is_never_bound_evicts_only_so_often(c: Scene) -> None:
+    """volcano#2976, #3079: others left again and again for a pod that could not start then."""
+    c.priority()
+    c.job("low", 1, gpus=4)
+    await begun(c, "low")
+    c.api.faults.append(Fault("POST", "pods/urgent/binding", 403, times=1000))
+    c.pod("urgent", gpus=4, **URGENT)
+    await until(lambda: "lost before it ran" in c.says("urgent")[1])
+    await begun(c, "low")
+    assert 1 < c.state.jobs[1].last_attempt <= 1 + LOST_MAX
+    c.api.faults.clear()
+    c.all_end("low")
+    assert await starts(c, "urgent") == ["n1"]

@@ -125,7 +125,8 @@ CONSTRAINTS: dict[str, Reason] = {
     ),
     "no_fit": Reason("the cycle found no room for it", "see the edits"),
     "preempt_never": Reason(
-        "its queue, or it itself, never asks others to leave", "another `preemption` rule of the queue"
+        "its queue, or it itself, never asks others to leave, or three attempts were lost before it ever ran",
+        "another `preemption` rule of the queue",
     ),
     "no_lower_priority": Reason("no job that may be preempted runs in its pool", "a higher priority"),
     "min_runtime": Reason("jobs that may be asked have a guaranteed run time left", "wait until it is over"),

@@ -10,6 +10,7 @@ from penstock.core.model.jobs import Job
 from penstock.core.model.quantities import exact_duration, listed
 from penstock.core.model.words import counted
 from penstock.core.order.queues import QueueNode
+from penstock.core.order.ranks import always_lost
 from penstock.core.place.backfill import held_places
 from penstock.core.preempt.rights import PreemptionRights, turn_left_ms
 from penstock.core.state.idleness import makes_room
@@ -39,6 +40,11 @@ def rights(scene: Scene) -> Iterator[Constraint]:
         return
     if not scene.spec.preempts:
         yield Constraint("preempt_never", "it never asks others to leave, as it was declared", where=rule.name)
+        return
+    if always_lost(scene.job):
+        lost = scene.job.infrastructure_failures
+        text = f"its {lost} attempts were lost before it ran: it asks nobody to leave until it has run"
+        yield Constraint("preempt_never", text, where=rule.name)
         return
     rights = PreemptionRights(scene.job, scene.key, leaf, scene.demand, scene.tree)
     found = _candidates(scene, rights)

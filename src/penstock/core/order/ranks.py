@@ -10,6 +10,8 @@ STEPS_PER_OCTAVE = 4
 """Lengths are rounded up to the next 2^(1/4), about 19 %."""
 UNKNOWN_MS = 86_400_000
 """Predicted device time of a job of which nothing is known: all such jobs are equal; who declares less goes first."""
+LOST_MAX = 3
+"""Attempts of a job that may be lost before its first run without a bearing on its rights."""
 REST_MOST_MILLI = 1_300
 """A reported rest is hardly longer than this many times itself: the 0.9 quantile of `TOLD_SPREAD` (`sim/forecast`)."""
 _QUARTERS = (1_000_000, 1_189_207, 1_414_214, 1_681_793)
@@ -36,8 +38,13 @@ def request_class(job: Job, config: ClusterConfig) -> RequestClass:
         spec.preemptible,
         rank,
         length_ms,
-        spec.preempts,
+        spec.preempts and not always_lost(job),
     )
+
+
+def always_lost(job: Job) -> bool:
+    """Return whether a job was lost time and again before it ever ran: nobody is asked to leave for it until it does."""
+    return job.infrastructure_failures >= LOST_MAX and not job.first_started_ms
 
 
 def own_rest_ms(job: Job) -> int:
