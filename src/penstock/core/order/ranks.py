@@ -43,7 +43,7 @@ def request_class(job: Job, config: ClusterConfig) -> RequestClass:
 
 
 def always_lost(job: Job) -> bool:
-    """Return whether a job was lost again and again before it ever ran: nobody is asked to leave for it until it does."""
+    """Return whether a job was lost time and again before it ever ran: until it does it asks nobody to leave."""
     return job.infrastructure_failures >= LOST_MAX and not job.first_started_ms
 
 

@@ -17,6 +17,8 @@ from penstock.sim.apiserver.store import Change, Store
 
 LATE_S = 4.0
 """What happened so recently may not have been seen."""
+SETTLED_S = 1.5
+"""A budget that has changed, or lost a pod, is known as it is by then."""
 JUST_S = 1.0
 """A pod that has run for less was not running yet when it was asked to leave: that cost no budget anything."""
 IN_PART_S = 90.0
@@ -115,7 +117,7 @@ class Checks:
         for budget in self._budgets_of(pod) if ours and not just else ():
             name = budget["metadata"]["name"]
             healthy, least = budget_of(self._store, budget)
-            settled = self._now_s() - self._unsettled_s.get(name, 0.0) > LATE_S
+            settled = self._now_s() - self._unsettled_s.get(name, 0.0) > SETTLED_S
             if healthy < least and settled and not self._excused():
                 self._found(f"pod {pod['metadata']['name']} left budget {name} {healthy} running of {least}")
         self._note_lost(pod)

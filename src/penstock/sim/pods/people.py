@@ -107,6 +107,8 @@ class People:
         }
         body = {"metadata": {"name": name, "labels": {"penstock.dev/queue": queue}}, "spec": spec}
         self._store.create(self._store.kind("batch", "jobs"), "default", body)
+        if self._rng.random() < 0.3:
+            self._guard({"batch.kubernetes.io/job-name": name}, 0)
 
     def elastic(self) -> None:
         name, low = self._name("e"), self._rng.randint(1, 2)
@@ -150,12 +152,12 @@ class People:
         running = [p for p in self._store.all_of("pods").values() if p["status"]["phase"] == "Running"]
         if running:
             labels = self._rng.choice(running)["metadata"].get("labels") or {}
-            spec = {"selector": {"matchLabels": labels}, "maxUnavailable": self._rng.randint(0, 1)}
-            self._store.create(
-                self._store.kind("policy", "poddisruptionbudgets"),
-                "default",
-                {"metadata": {"name": self._name("b")}, "spec": spec},
-            )
+            self._guard(labels, self._rng.randint(0, 1))
+
+    def _guard(self, labels: dict[str, str], most: int) -> None:
+        spec = {"selector": {"matchLabels": labels}, "maxUnavailable": most}
+        body = {"metadata": {"name": self._name("b")}, "spec": spec}
+        self._store.create(self._store.kind("policy", "poddisruptionbudgets"), "default", body)
 
     def delete(self) -> None:
         names = [name for (_, name), pod in self._store.all_of("pods").items() if pod["status"]["phase"] not in OVER]
