@@ -7,8 +7,19 @@ import pytest
 
 from penstock.core.model.cluster import Queue
 from penstock.core.model.ids import NodeName, QueueName
+from penstock.sim.apiserver.requests import Fault
 from tests.engines.kubernetes.helpers import run, until
-from tests.engines.kubernetes.scenes import HIGH, JOB_SETS, QUEUE, TRAIN_JOBS, Scene, in_scene, scene, template
+from tests.engines.kubernetes.scenes import (
+    HIGH,
+    JOB_SETS,
+    QUEUE,
+    TRAIN_JOBS,
+    Scene,
+    in_scene,
+    scene,
+    standing,
+    template,
+)
 from tests.engines.kubernetes.test_scenarios_neighbours import HOST, apart, near, placed
 from tests.engines.kubernetes.test_scenarios_workloads import job_set, runs
 
@@ -236,3 +247,25 @@ async def test_a_pod_that_is_bound_to_a_node_that_has_just_gone_does_not_keep_it
     async with asyncio.timeout(4):
         await until(lambda: c.nodes_of("one") == ["n2"] and c.states() == {"one": "running"})
     assert c.at_work.standing.at(NodeName("n2")).starting == {}
+
+
+def test_a_job_that_waits_keeps_its_place_over_a_restart_that_lists_its_priority_last() -> None:
+    """Its priority is that of a class which is listed after the Jobs: until then it seemed to be another job by now."""
+
+    async def work() -> None:
+        async with standing("n1") as c:
+            c.priority()
+            c.theirs("theirs", gpus=4)
+            async with c.serving():
+                c.job("train", 2, pods=template(priorityClassName=HIGH))
+                await c.explained("train")
+            c.api.faults.append(Fault("GET", "priorityclasses", 503, times=5))
+            async with c.serving():
+                c.pod("other", gpus=1)
+                await c.waits("other")
+                assert list(c.state.jobs) == [1, 2]
+                assert c.state.jobs[1].spec.priority == c.store.all_of("priorityclasses")["", HIGH]["value"]
+                c.delete("theirs")
+                await runs(c, "train", 2)
+
+    run(work)

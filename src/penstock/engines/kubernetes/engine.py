@@ -189,6 +189,8 @@ class KubernetesEngine:
         if self.standing.begun or not (self.nodes.whole and self.pods.whole and self.view.whole):
             return
         self.standing.begun = self._beginning = True
+        for workload in self.view.workloads():  # what says their priorities may have come after them
+            self._offers.workload_changed(workload)
         for pod in tuple(self.pods.objects.values()):
             self.pod_changed(pod)
         for gang in self._gangs:

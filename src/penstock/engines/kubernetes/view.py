@@ -257,6 +257,10 @@ class ClusterView:
     def queue_of(self, workload: Workload) -> str:
         return queue_of(workload.labels, kueue=self._kueue)
 
+    def workloads(self) -> list[Workload]:
+        """Return all workloads, each as the object that is to be started."""
+        return [self._as_started(one) for one in self._workloads.values()]
+
     def workload_of(self, pod: Pod) -> Workload | None:
         """Return the workload that made a pod: the highest owner that makes its pods together. Raises: NotYet."""
         namespace, labels = pod.metadata.namespace, pod.metadata.labels
