@@ -24,6 +24,7 @@ DONE: dict[JobAction, tuple[str, str]] = {
     "hold": ("Hold", "{} held"),
     "release": ("Release", "{} released"),
     "requeue": ("Requeue", "requeue requested for {}"),
+    "requeue_hold": ("Requeue and hold", "requeue requested for {}, held from then on"),
     "edit": ("Change", "{} changed"),
     "save": ("Ask for a checkpoint of", "checkpoint requested of {}"),
 }
@@ -103,11 +104,19 @@ def _command(action: JobAction, text: str) -> Callable[..., None]:
 cancel = _command("cancel", "Cancel jobs. Running ones get the stop signal and their grace first.")
 hold = _command("hold", "Keep waiting jobs from starting. They keep their place; penstock release lets them start.")
 release = _command("release", "Let held jobs start.")
-requeue = _command(
-    "requeue",
-    "Stop running jobs, and put them back into their queues. They save first, and resume from their checkpoints.",
-)
 save = _command("save", "Ask running jobs to save a checkpoint and continue.")
+
+
+@_selecting
+def requeue(
+    selection: Selection = _NONE,
+    then_hold: Annotated[bool, typer.Option("--hold", help="Hold them there: no attempt starts in between.")] = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Stop running jobs, and put them back into their queues. They save first, and resume from their checkpoints."""
+    _act("requeue_hold" if then_hold else "requeue", selection, yes=yes, dry_run=dry_run, as_json=json)
 
 
 @_selecting

@@ -22,7 +22,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "hold": ("penstock hold 3", "penstock hold --mine --state waiting --dry-run"),
     "release": ("penstock release 3", "penstock release --all --yes"),
-    "requeue": ("penstock requeue 8",),
+    "requeue": ("penstock requeue 8", "penstock requeue 8 --hold"),
     "edit": (
         "penstock edit 3 --priority high --time-limit 4h",
         "penstock edit --name 'train*' --to-queue batch --dry-run",

@@ -71,7 +71,7 @@ def story(record: ev.Record) -> str:
         case ev.JobProtected():
             return f"protected from preemption: {event.why}" if event.why else "may be preempted again"
         case ev.JobRequeueRequested():
-            return f"{event.by} asked to put it back into its queue"
+            return f"{event.by} asked to put it back into its queue" + (", held" if event.hold else "")
         case ev.JobEdited():
             return f"edited by {event.by}: {_changes(event)}"
         case ev.JobFinished():

@@ -113,7 +113,7 @@ class PodJobs:
         self._change(msg.ChangeJobs("hold" if held else "release", (job_id,), KUBERNETES, administrator=True), on_reply)
 
     def requeue(self, job_id: JobId, on_reply: Callable[[str], None]) -> None:
-        self._change(msg.ChangeJobs("requeue", (job_id,), KUBERNETES, administrator=True), on_reply)
+        self._change(msg.ChangeJobs("requeue_hold", (job_id,), KUBERNETES, administrator=True), on_reply)
 
     def protect(self, job_id: JobId, why: str) -> None:
         waits = job_id in self._protections
@@ -165,7 +165,8 @@ class PodJobs:
             ]
             asks = tuple(ask.each_of(rank) for rank in range(max(ask.replica_total, job.spec.ask.replicas_max)))
             terms = Terms(job.spec.queue, job.spec.priority, job.spec.preemptible, adopted=True)
-            yield LiveJob(job.id, gang, asks, tuple(places), job.hold is not None, terms, job.protected)
+            held = job.hold is not None or (attempt is not None and attempt.requeue_hold)
+            yield LiveJob(job.id, gang, asks, tuple(places), held, terms, job.protected)
 
     def seen(self, job_id: JobId) -> Seen | None:
         job = self._service.controller.state.jobs.get(job_id)

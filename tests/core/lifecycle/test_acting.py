@@ -114,6 +114,31 @@ def test_a_requeued_job_waits_again_at_no_cost_of_its_retries():
     assert w.attempt(job).number == 2
 
 
+def test_a_job_that_is_requeued_to_be_held_starts_no_attempt_in_between():
+    w = cluster(1, 1)
+    job = w.submit(1)
+    w.run(job)
+    assert do(w, "requeue_hold", job) == [None]
+    assert (w.phase(job), w.job(job).hold) == ("stopping", None)
+    w.leave(job)
+    assert (w.phase(job), w.job(job).hold.by) == ("waiting", ANN)
+    w.cycle()
+    assert w.job(job).last_attempt == 1
+    do(w, "release", job)
+    w.run(job)
+    assert w.attempt(job).number == 2
+
+
+def test_a_job_that_ends_otherwise_is_not_held():
+    w = cluster(1, 1)
+    job = w.submit(1)
+    w.run(job)
+    do(w, "requeue_hold", job)
+    w.cancel(job)
+    w.leave(job)
+    assert w.phase(job) == "cancelled"
+
+
 def test_a_requeue_stands_in_the_log_with_its_cause():
     w = cluster(1, 1)
     job = w.submit(1)

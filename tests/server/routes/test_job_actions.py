@@ -141,6 +141,15 @@ def test_a_requeued_job_runs_again(server, jobs):
     until(lambda: jobs.client.job(job).attempt == 2, "the second attempt")
 
 
+def test_a_job_requeued_to_be_held_waits_until_it_is_released(server, jobs):
+    job = jobs.submit("sleep 600")
+    jobs.state(job, "running")
+    assert jobs.client.act("requeue_hold", {"ids": [str(job)]}).changed == 1
+    jobs.state(job, "waiting")
+    assert (jobs.client.job(job).attempt, jobs.client.act("release", {"ids": [str(job)]}).changed) == (1, 1)
+    until(lambda: jobs.client.job(job).attempt == 2, "the second attempt")
+
+
 def test_jobs_are_edited_by_the_names_of_a_job_file(server, jobs, busy):
     job = jobs.submit(labels={"a": "1", "b": "2"}, **WAITS)
     change = {"priority": "high", "time_limit": "2h", "name": "renamed", "labels": {"a": None, "c": "3"}}

@@ -45,7 +45,7 @@ def why_not(
             return "held_already" if job.hold is not None else "not_waiting" if job.state != "waiting" else None
         case "release":
             return None if job.hold is not None else "not_held"
-        case "requeue":
+        case "requeue" | "requeue_hold":
             if job.attempt is not None and job.attempt.leaving:
                 return "stopping"
             return "waiting" if job.state == "waiting" else None
@@ -108,8 +108,8 @@ def act(
             tx.emit(JobHeld(job_id, by))
         case "release":
             tx.emit(JobReleased(job_id, by))
-        case "requeue":
-            _requeue(tx, tx.state.jobs[job_id], by)
+        case "requeue" | "requeue_hold":
+            _requeue(tx, tx.state.jobs[job_id], by, hold=action == "requeue_hold")
         case "edit":
             tx.emit(JobEdited(job_id, change, by))
         case "save":
@@ -119,8 +119,8 @@ def act(
     return None
 
 
-def _requeue(tx: Transaction, job: Job, by: UserName) -> None:
+def _requeue(tx: Transaction, job: Job, by: UserName, *, hold: bool) -> None:
     """Ask the attempt to save and leave within the job's grace; then the job waits again, at no cost of its retries."""
     assert job.attempt is not None
-    tx.emit(JobRequeueRequested(job.id, job.attempt.number, by))
+    tx.emit(JobRequeueRequested(job.id, job.attempt.number, by, hold))
     tx.emit(AttemptStopRequested(job.id, job.attempt.number, "requeued", job.spec.grace_ms))

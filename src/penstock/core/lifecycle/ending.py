@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from penstock.core.lifecycle.suspending import suspend_when_frozen
 from penstock.core.lifecycle.transaction import Transaction
-from penstock.core.model.events import AttemptEnded, AttemptStopRequested, JobFinished, JobRequeued
+from penstock.core.model.events import AttemptEnded, AttemptStopRequested, JobFinished, JobHeld, JobRequeued
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import (
     Attempt,
@@ -53,6 +53,8 @@ def after_replica_gone(tx: Transaction, job_id: JobId) -> None:
     idle_ms = tx.now_ms - attempt.allocated_ms - attempt.held_ms(tx.now_ms)
     tx.emit(AttemptEnded(job.id, attempt.number, outcome, detail, step, max(0, idle_ms)))
     settle(tx, tx.state.jobs[job_id], outcome, detail)
+    if outcome == "requeued" and attempt.requeue_hold and job_id in tx.state.jobs:
+        tx.emit(JobHeld(job_id, attempt.requeue_by))
 
 
 def _stop_rest(tx: Transaction, job: Job, attempt: Attempt) -> None:

@@ -9,7 +9,7 @@ from penstock.core.model.gang import GangAsk
 from penstock.core.model.ids import QueueName
 from penstock.core.model.jobs import LABELS_MAX, JobSpec
 
-JobAction = Literal["cancel", "save", "hold", "release", "requeue", "edit"]
+JobAction = Literal["cancel", "save", "hold", "release", "requeue", "requeue_hold", "edit"]
 ActionRefusal = Literal[
     "over", "cancel_requested", "not_running", "cannot_checkpoint", "held_already", "not_held", "not_waiting",
     "waiting", "stopping", "same", "fixed_while_running", "never_starts", "queue_full", "lease_limit",

@@ -182,11 +182,12 @@ class JobProtected(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class JobRequeueRequested(Event, tag=True, frozen=True, omit_defaults=True):
-    """The attempt is to save and leave, and the job to wait again."""
+    """The attempt is to save and leave, and the job to wait again, held where that is asked for."""
 
     job_id: JobId
     attempt: AttemptNumber
     by: UserName
+    hold: bool = False
 
 
 class JobEdited(Event, tag=True, frozen=True, omit_defaults=True):

@@ -211,7 +211,8 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """Total time of its earlier suspensions."""
     suspended_for: JobId | None = None
     requeue_by: UserName = UserName("")
-    """Who asked to stop it and let the job wait again."""
+    """Who asked to stop it and let the job wait again; `requeue_hold`: held."""
+    requeue_hold: bool = False
     suspensions: int = 0
     """Number of suspensions so far: separates reports about this one from reports about earlier ones."""
 

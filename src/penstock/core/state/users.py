@@ -36,7 +36,7 @@ def fold(event: Change, record: ev.Record, jobs: LiveJobs, indexes: Indexes, con
         case ev.JobRequeueRequested():
             if old.attempt is None or old.attempt.number != event.attempt:
                 raise BrokenInvariant(f"job {old.id}: attempt {event.attempt} is not current")
-            new = replace(old, attempt=replace(old.attempt, requeue_by=event.by))
+            new = replace(old, attempt=replace(old.attempt, requeue_by=event.by, requeue_hold=event.hold))
         case ev.JobEdited():
             new = replace(old, spec=_shared(old, event.change.of(old.spec), jobs), edited_seq=record.seq)
             if new.attempt is None:  # an attempt keeps the class it was started in

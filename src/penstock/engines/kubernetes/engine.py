@@ -174,7 +174,13 @@ class KubernetesEngine:
         """Take over a gang whose job is in the log: its pods are found by what stands on them, or by their names."""
         namespace, _, name = job.gang.partition("/")
         gang = Gang(
-            namespace, name, Facts(len(job.asks)), slots=[Slot(ask) for ask in job.asks], held=job.held, terms=job.terms
+            namespace,
+            name,
+            Facts(len(job.asks)),
+            slots=[Slot(ask) for ask in job.asks],
+            held=job.held,
+            terms=job.terms,
+            hold_asked=job.held,
         )
         for place in job.places:
             slot = gang.slots[place.key.rank]

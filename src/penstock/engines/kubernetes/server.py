@@ -94,7 +94,7 @@ class Server(Protocol):
         ...
 
     def requeue(self, job_id: JobId, on_reply: Callable[[str], None]) -> None:
-        """Let a job save, leave and wait again. The answer: '' when it will, else the code of why not."""
+        """Let a job save, leave and wait again, held. The answer: '' when it will, else the code of why not."""
         ...
 
     def protect(self, job_id: JobId, why: str) -> None:

@@ -60,10 +60,12 @@ class Settling:
                 self._server.cancel(gang.job_id, "it has another queue or priority by now: a new job follows")
                 self._gangs.reform(gang)
             elif gang.held and gang.complete:
+                gang.hold_asked = False
                 self._rank(gang)
             elif gang.complete and (gang.edited or gang.lacks_ranks):
                 self._edit(gang)
             else:
+                gang.hold_asked = False
                 self._server.hold(gang.job_id, partial(self._held, gang), held=True)
 
     def _submit(self, gang: Gang) -> None:
@@ -99,6 +101,8 @@ class Settling:
         if problem == "over":
             self._gangs.reform(gang)
         else:
+            if not problem:
+                gang.held = gang.hold_asked = True
             gang.again_s = _now_s() + SETTLE_S  # it leaves
 
     def _held(self, gang: Gang, problem: str) -> None:

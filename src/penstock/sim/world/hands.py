@@ -8,7 +8,7 @@ from penstock.core.model.actions import JobAction, JobChange
 from penstock.core.model.ids import JobId, QueueName, UserName
 from penstock.sim.world.ground import Ground
 
-ACTIONS: tuple[JobAction, ...] = ("hold", "hold", "release", "requeue", "requeue", "edit", "edit")
+ACTIONS: tuple[JobAction, ...] = ("hold", "hold", "release", "requeue", "requeue_hold", "edit", "edit")
 CHANGES = (
     JobChange(priority=50),
     JobChange(priority=2_000),

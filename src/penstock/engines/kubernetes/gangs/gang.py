@@ -108,6 +108,8 @@ class Gang(msgspec.Struct, eq=False):
     job_id: JobId | None = None
     held: bool = False
     """It lacks pods, and its job does not start until they are there again."""
+    hold_asked: bool = False
+    """Its job was to be held once its attempt had ended: whether that was so has yet to be seen."""
     asked: bool = False
     """The server was asked about it, and has not answered."""
     refused: bool = False
