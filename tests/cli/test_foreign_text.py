@@ -119,9 +119,10 @@ class World:
             "admin show": [(), (HOSTILE,)],
             "schema": [()],
             "manifests": [(), ("--namespace", HOSTILE)],
-            "import kueue": [("queues.yaml",)],
-            "import volcano": [("queues.yaml",)],
-            "import yunikorn": [("queues.yaml",)],
+            "export": [("--waiting",), ("--namespace", HOSTILE), ("--cluster", HOSTILE), (HOSTILE,), ("--json",)],
+            "import kueue": [("queues.yaml",), ("queues.yaml", "--as-objects")],
+            "import volcano": [("queues.yaml",), ("queues.yaml", "--as-objects")],
+            "import yunikorn": [("queues.yaml",), ("queues.yaml", "--as-objects")],
             "import slurm": [("--conf", "queues.yaml")],
         }
 

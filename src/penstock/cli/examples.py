@@ -91,9 +91,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "whoami": ("penstock whoami",),
     "audit": ("penstock audit", "penstock audit 1"),
     "import slurm": ("penstock import slurm --conf slurm.conf",),
-    "import kueue": ("penstock import kueue kueue.yaml",),
+    "import kueue": ("penstock import kueue kueue.yaml", "penstock import kueue kueue.yaml --as-objects"),
     "import volcano": ("penstock import volcano volcano.yaml",),
     "import yunikorn": ("penstock import yunikorn queues.yaml",),
+    "export": (
+        "penstock export --format volcano --waiting",
+        "penstock export --cluster cluster.yaml job.yaml --namespace ml",
+    ),
     "schema": ("penstock schema", "penstock schema cluster > cluster.schema.json"),
     # Server
     "manifests": (

@@ -30,6 +30,7 @@ from penstock.engines.kubernetes.api.credentials import Access
 from penstock.engines.kubernetes.engine import KubernetesEngine
 from penstock.engines.kubernetes.gangs.gang import GANG_JOB_LABEL, Refused, Terms
 from penstock.engines.kubernetes.onnode import POD
+from penstock.engines.kubernetes.operator.queuemap import Where
 from penstock.engines.kubernetes.server import LiveJob, LivePlace, Outlook, Phase, Seen
 from penstock.ports import Clock, NodeSession
 
@@ -42,14 +43,18 @@ BUSY_S = 1.0
 """What a busy server would not take is said again after this long."""
 
 
-async def follow_cluster(access: Access, service: ControlService, started: Callable[[KubernetesEngine], None]) -> None:
+async def follow_cluster(
+    access: Access, service: ControlService, started: Callable[[KubernetesEngine], None], queue_config: str = ""
+) -> None:
     """Run the engine of a cluster on this loop until cancelled.
 
     Args:
         started: gets the engine, which takes orders from then on.
+        queue_config: ConfigMap of the server's namespace that declares queues; empty: none.
     """
+    queues = Where(access.namespace, queue_config) if queue_config else None
     async with Client(access) as client:
-        engine = KubernetesEngine(client, PodJobs(service))
+        engine = KubernetesEngine(client, PodJobs(service), queues=queues)
         started(engine)
         await engine.run()
 
@@ -166,7 +171,7 @@ class PodJobs:
             asks = tuple(ask.each_of(rank) for rank in range(max(ask.replica_total, job.spec.ask.replicas_max)))
             terms = Terms(job.spec.queue, job.spec.priority, job.spec.preemptible, adopted=True)
             held = job.hold is not None or (attempt is not None and attempt.requeue_hold)
-            yield LiveJob(job.id, gang, asks, tuple(places), held, terms, job.protected)
+            yield LiveJob(job.id, gang, asks, tuple(places), held, terms, job.spec.ask, job.protected)
 
     def seen(self, job_id: JobId) -> Seen | None:
         job = self._service.controller.state.jobs.get(job_id)
@@ -223,6 +228,15 @@ class PodJobs:
             f" ({dict(other.spec.labels).get(GANG_JOB_LABEL, other.spec.name)})" if other is not None else ""
         )
 
+    def rooms(self) -> Mapping[JobId, tuple[NodeName, ...]]:
+        state = self._service.controller.state
+        found: dict[JobId, tuple[NodeName, ...]] = {}
+        for job_id in set(state.indexes.stopping.values()):
+            job = state.jobs.get(job_id) if job_id is not None else None
+            if job is not None and job.state == "waiting":
+                found[job.id] = tuple(place.node for place in job.room)
+        return found
+
     def outlooks(self, job_ids: Sequence[JobId], on_reply: Callable[[dict[JobId, Outlook]], None]) -> None:
         controller = self._service.controller
         now_ms = self._clock.unix_ms()
@@ -243,7 +257,7 @@ class PodJobs:
                 text += f"; {exit_info.problem.removeprefix(POD)}"
             if told.start_by_ms:
                 text += f"; starts within {format_duration(told.start_by_ms - question.now_ms)} at the latest"
-            found[question.job.id] = Outlook(told.code, text, tuple(place.node for place in question.job.room))
+            found[question.job.id] = Outlook(told.code, text)
         return found
 
     def cancel(self, job_id: JobId, reason: str) -> None:

@@ -207,6 +207,31 @@ def test_a_restart_of_the_server_takes_it_over_at_any_moment() -> None:
     run(work)
 
 
+@pytest.mark.parametrize(
+    ("change", "attempt"),
+    [
+        ({}, 1),
+        ({"priority": 600}, 1),
+        ({"scaling": {"minReplicas": 1, "maxReplicas": 2}}, 2),
+        ({"template": {"spec": {"priorityClassName": "", "activeDeadlineSeconds": 900}}}, 2),
+    ],
+    ids=["nothing", "other", "range", "template"],
+)
+def test_a_restart_restarts_only_what_has_changed_meanwhile(change: dict[str, Any], attempt: int) -> None:
+    async def work() -> None:
+        async with standing("n1") as c:
+            elastic(c)
+            async with c.serving():
+                await reaches(c, "Running", readyReplicas=2)
+            c.change(EJ, "train", {"spec": change})
+            async with c.serving():
+                await asyncio.sleep(0.5)
+                await reaches(c, "Running", readyReplicas=2, attempt=attempt)
+                assert c.state.jobs[1].last_attempt == attempt
+
+    run(work)
+
+
 def test_one_whose_job_ended_before_its_status_said_so_gets_no_other_job() -> None:
     async def work() -> None:
         async with standing("n1") as c:

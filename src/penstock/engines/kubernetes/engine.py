@@ -13,7 +13,8 @@ from penstock.core.messages.orders import Addressed, Order
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.affinity import NODE
 from penstock.core.model.cluster import DEFAULT_POOL
-from penstock.core.model.ids import NodeName, PoolName
+from penstock.core.model.gang import GangAsk
+from penstock.core.model.ids import JobId, NodeName, PoolName
 from penstock.engines.kubernetes.api.client import Client, Kind
 from penstock.engines.kubernetes.api.reflector import Reflector
 from penstock.engines.kubernetes.asks import SCHEDULER
@@ -25,12 +26,14 @@ from penstock.engines.kubernetes.gangs.gang import Facts, Gang, Slot
 from penstock.engines.kubernetes.gangs.registry import Gangs
 from penstock.engines.kubernetes.judging import Judging
 from penstock.engines.kubernetes.names import CHECKPOINT_ANNOTATION, CLUSTER_ANNOTATION, POOL_LABEL
+from penstock.engines.kubernetes.nominating import Nominating
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.offers import Offers
 from penstock.engines.kubernetes.onnode import OnNode, Standing, replica_of
 from penstock.engines.kubernetes.operator.applying import Applying
 from penstock.engines.kubernetes.operator.making import Maker
+from penstock.engines.kubernetes.operator.queuemap import QueueMap, Where
 from penstock.engines.kubernetes.operator.telling import Telling
 from penstock.engines.kubernetes.placing import Placing
 from penstock.engines.kubernetes.saying import Saying
@@ -81,9 +84,12 @@ class KubernetesEngine:
     Args:
         client: entered by the caller, on the loop that runs the engine.
         draw: spreads requests in time.
+        queues: the ConfigMap that declares queues as long as no Queue object does.
     """
 
-    def __init__(self, client: Client, server: Server, draw: random.Random | None = None) -> None:
+    def __init__(
+        self, client: Client, server: Server, draw: random.Random | None = None, queues: Where | None = None
+    ) -> None:
         self._server, self._client = server, client
         self.nodes: Reflector[Node] = Reflector(client, NODES, Node, _NodeSink(self), draw=draw)
         self.pods: Reflector[Pod] = Reflector(client, PODS, Pod, _PodSink(self), draw=draw)
@@ -111,8 +117,10 @@ class KubernetesEngine:
         binder = Binder(client, wrote, identity, draw)
         self.placing = Placing(server, self.standing, self._gangs, binder, self._judging, maker)
         self._saying = Saying(client, self._gangs, server, wrote)
+        self._nominating = Nominating(client, server, self._gangs, self.pods.objects, wrote)
         self._telling = Telling(client, self._gangs, server, self._saying, self.view.elastic_jobs)
-        self._applying = Applying(client, server, self.view.declared, self.standing.hello_all)
+        self._queue_map = QueueMap(client, queues, draw) if queues is not None else None
+        self._applying = Applying(client, server, self.view.declared, self.standing.hello_all, self._queue_map)
         self._offers = Offers(server, self.view, self.standing, self._gangs, self._judging, self.placing, self._saying)
         self._settling = Settling(
             server,
@@ -124,6 +132,8 @@ class KubernetesEngine:
         )
         self._at: dict[str, NodeName] = {}
         """The node whose load each pod is part of."""
+        self._asked: dict[JobId, GangAsk] = {}
+        """What jobs ask for that were in the log already when the engine began."""
         self._finished: dict[ReplicaKey, Pod] = {}
         """Pods that were over already when the engine began, by the replica that they were."""
         self._beginning = False
@@ -142,9 +152,11 @@ class KubernetesEngine:
         self._loop = asyncio.get_running_loop()
         for job in self._server.live():
             self._adopt(job)
-        works = (self.nodes.run(), self.pods.run(), self.view.run(), self.standing.report(), self.standing.stand(),
+        works = [self.nodes.run(), self.pods.run(), self.view.run(), self.standing.report(), self.standing.stand(),
                  self._settle(), self._again(), self._saying.run(), self._telling.run(),
-                 self._applying.run())  # fmt: skip
+                 self._applying.run(), self._nominating.run(lambda: self.standing.begun)]  # fmt: skip
+        if self._queue_map is not None:
+            works.append(self._queue_map.run())
         try:
             async with asyncio.TaskGroup() as group:
                 for work in works:
@@ -188,6 +200,7 @@ class KubernetesEngine:
             if place.started:
                 slot.key = place.key  # an order to start the others comes again
         self._gangs.adopt(gang, job.job_id)
+        self._asked[job.job_id] = job.ask
         self._budgets.adopt(job.job_id, job.protected)
 
     def begin(self) -> None:
@@ -201,14 +214,22 @@ class KubernetesEngine:
             self.pod_changed(pod)
         for gang in self._gangs:
             for slot in gang.slots:
-                if slot.key is not None and not slot.pod:
+                if slot.key is None or slot.pod:
+                    continue
+                leaving = self.standing.at(slot.node).pod_of(slot.key)
+                if leaving is not None:
+                    slot.pod = leaving.metadata.name  # it holds its place until it is gone
+                else:
                     self.placing.miss(gang, slot, self._finished.get(slot.key))
             if gang.job_id is not None and not gang.members and gang.workload is None and not gang.placed:
                 self._server.cancel(gang.job_id, "its pods were deleted")
                 self._gangs.forget(gang)
+            if gang.elastic is not None and gang.placed and gang.job_id in self._asked:
+                gang.edited = not self._settling.same_as_placed(gang, self._asked[gang.job_id])
             self._gangs.mark(gang)
             self.placing.refill(gang)
         self._finished.clear()
+        self._asked.clear()
         self._budgets.begin()
         self._beginning = False
         self.standing.begin()

@@ -33,18 +33,17 @@ class LiveJob(NamedTuple):
     places: tuple[LivePlace, ...]
     held: bool
     terms: Terms
+    ask: GangAsk
     protected: str = ""
     """Why it must not be disrupted for others."""
 
 
 class Outlook(NamedTuple):
-    """Why a job waits, in words with numbers, and where room is made for it."""
+    """Why a job waits, in words with numbers."""
 
     code: str
     """As of explanations; '' where it does not wait."""
     text: str
-    nodes: tuple[NodeName, ...] = ()
-    """By rank: nodes on which it starts once others have left."""
 
 
 Phase = Literal["waiting", "starting", "running", "stopping", "succeeded", "failed", "cancelled"]
@@ -139,6 +138,10 @@ class Server(Protocol):
 
     def stop_text(self, job_id: JobId) -> str:
         """Return why a job's attempt is being stopped, with numbers."""
+        ...
+
+    def rooms(self) -> Mapping[JobId, tuple[NodeName, ...]]:
+        """Return the waiting jobs for which others are leaving, each with the nodes that it starts on then, by rank."""
         ...
 
     def outlooks(self, job_ids: Sequence[JobId], on_reply: Callable[[dict[JobId, Outlook]], None]) -> None:

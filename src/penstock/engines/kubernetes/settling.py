@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+from penstock.core.model.gang import GangAsk
 from penstock.core.model.ids import JobId
 from penstock.core.model.resources import ReplicaAsk
 from penstock.engines.kubernetes.amounts import BadAmount
 from penstock.engines.kubernetes.asks import SCHEDULER
 from penstock.engines.kubernetes.gangs.gang import Gang, Refused, Slot, fill, gang_ask, new_job, slots_of
 from penstock.engines.kubernetes.gangs.registry import Gangs
-from penstock.engines.kubernetes.names import POOL_LABEL
+from penstock.engines.kubernetes.names import POOL_LABEL, TEMPLATE_ANNOTATION
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.server import Server
 
@@ -147,9 +148,18 @@ class Settling:
             gang.asked, gang.edited = False, False
             self._say(gang, Refused("InvalidAmount", str(error)))
             return
-        lead = gang.workload.labels if gang.workload is not None else gang.first()[0].metadata.labels
-        ask = gang_ask([slot.ask for slot in slots], lead.get(POOL_LABEL, ""), gang.elastic)
-        self._server.edit(gang.job_id, ask, partial(self._edited, gang, slots))
+        self._server.edit(gang.job_id, _ask_of(gang, slots), partial(self._edited, gang, slots))
+
+    def same_as_placed(self, gang: Gang, asked: GangAsk) -> bool:
+        """Return whether the attempt of an ElasticJob is what would be placed and made now, by what its job asked."""
+        elastic = gang.elastic
+        made_of = {pod.metadata.annotations.get(TEMPLATE_ANNOTATION, "") for pod in gang.members.values()}
+        if elastic is None or elastic.problem or not made_of <= {elastic.template_hash}:
+            return False
+        try:
+            return _ask_of(gang, slots_of(gang, partial(self._ask_of, gang))) == asked
+        except BadAmount:
+            return False
 
     def _edited(self, gang: Gang, slots: list[Slot], problem: str) -> None:
         gang.asked = False
@@ -168,11 +178,21 @@ class Settling:
         self._server.hold(gang.job_id, partial(self._released, gang), held=False)
 
     def _released(self, gang: Gang, problem: str) -> None:
-        gang.asked, gang.held = False, False
+        gang.asked = False
         if problem == "over":
             self._gangs.reform(gang)
-        else:
-            self._gangs.mark(gang)  # its pods may have changed meanwhile
+            return
+        seen = self._server.seen(gang.job_id) if gang.job_id is not None else None
+        if problem not in ("", "not_held") or (problem and seen is not None and seen.phase == "stopping"):
+            gang.again_s = _now_s() + SETTLE_S  # it is busy, or to be held once its attempt has ended
+            return
+        gang.held = False
+        self._gangs.mark(gang)  # its pods may have changed meanwhile
+
+
+def _ask_of(gang: Gang, slots: list[Slot]) -> GangAsk:
+    lead = gang.workload.labels if gang.workload is not None else gang.first()[0].metadata.labels
+    return gang_ask([slot.ask for slot in slots], lead.get(POOL_LABEL, ""), gang.elastic)
 
 
 def _now_s() -> float:

@@ -53,7 +53,7 @@ class Gangs:
         gang = self._gangs.get(gang_id)
         if gang is None:
             gang = self._new(Gang(*gang_id, facts))
-        if gang.workload is None or gang.workload.sets != workload.sets or gang.facts != facts:
+        if gang.workload is None or _asks_anew(gang.workload, workload) or gang.facts != facts:
             known = gang.job_id is not None or gang.asked
             gang.refused, gang.edited = False, known and (workload.elastic is not None or not gang.placed)
         gang.workload, gang.facts = workload, facts
@@ -187,6 +187,12 @@ class Gangs:
             for gang in self.vacant.values()
             if any(slot.key is not None and not slot.pod and slot.ends_s <= now_s for slot in gang.slots)
         ]
+
+
+def _asks_anew(old: Workload, new: Workload) -> bool:
+    least = [one.elastic.least if one.elastic is not None else 0 for one in (old, new)]
+    made_of = [one.elastic.template_hash if one.elastic is not None else "" for one in (old, new)]
+    return old.sets != new.sets or least[0] != least[1] or made_of[0] != made_of[1]
 
 
 def _calls(gang: Gang) -> bool:

@@ -13,7 +13,7 @@ from penstock.engines.kubernetes.api.client import Kind
 from penstock.engines.kubernetes.asks import SCHEDULER
 from penstock.engines.kubernetes.names import POOL_LABEL, PREEMPTIBLE_LABEL, QUEUE_LABEL
 from penstock.engines.kubernetes.objects.common import Condition, Metadata
-from penstock.engines.kubernetes.objects.penstock import GROUP, VERSION, ElasticJob, template_of
+from penstock.engines.kubernetes.objects.penstock import GROUP, VERSION, ElasticJob, template_hash, template_of
 from penstock.engines.kubernetes.objects.pods import Pod, PodTemplate
 from penstock.engines.kubernetes.objects.workloads import Job, JobSet, RayCluster, RayClusterSpec, RayJob
 
@@ -62,6 +62,8 @@ class Elastic(NamedTuple):
     """Its status is about its present spec."""
     problem: str = ""
     """What is wrong with it."""
+    template_hash: str = ""
+    """Of what its pods are made from; empty: it is wrong."""
 
 
 class Workload(NamedTuple):
@@ -211,6 +213,7 @@ def of_elastic_job(one: ElasticJob) -> Workload:
     elastic = Elastic(
         spec.scaling.min_replicas, spec.priority, spec.max_restarts, 1000 * spec.time_limit_seconds, spec.suspend,
         status.job, status.cluster, status.observed_generation == one.metadata.generation, problem,
+        template_hash(one) if sets else "",
     )  # fmt: skip
     return Workload(
         ELASTIC_JOBS,

@@ -1,5 +1,6 @@
 """The kinds of `penstock.dev/v1alpha1`. Their CustomResourceDefinitions are generated from these types."""
 
+from hashlib import sha256
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -89,7 +90,8 @@ class QueueSpec(Wire, frozen=True):
         Share | None, Meta(description="How much of its guarantee others may use while it is idle; absent: all.")
     ] = None
     preemption_policy: Annotated[
-        Literal["PreemptLowerPriority", "Never"], Meta(description="Whom its jobs may ask to leave.")
+        Literal["PreemptLowerPriority", "Reclaim", "Never"],
+        Meta(description="Whom its jobs may ask to leave; Reclaim: those that hold its guarantee."),
     ] = "PreemptLowerPriority"
 
 
@@ -149,6 +151,12 @@ class ComputePool(Wire, frozen=True):
     metadata: Metadata
     spec: ComputePoolSpec = ComputePoolSpec()
     status: ComputePoolStatus = ComputePoolStatus()
+
+
+def template_hash(one: ElasticJob) -> str:
+    """Return what differs where the pods of an ElasticJob would be made differently."""
+    text = msgspec.json.encode((one.spec.template, one.spec.network), order="deterministic")
+    return sha256(text).hexdigest()[:16]
 
 
 def template_of(job: ElasticJob) -> dict[str, Any]:

@@ -16,9 +16,10 @@ from penstock.engines.kubernetes.names import (
     DEVICES_ANNOTATION,
     ELASTIC_JOB_LABEL,
     REPLICA_ANNOTATION,
+    TEMPLATE_ANNOTATION,
 )
 from penstock.engines.kubernetes.objects.common import Metadata
-from penstock.engines.kubernetes.objects.penstock import GROUP, VERSION, ElasticJob, Network, template_of
+from penstock.engines.kubernetes.objects.penstock import GROUP, VERSION, ElasticJob, Network, template_hash, template_of
 
 Object = dict[str, Any]
 CLAIMS = (REPLICA_ANNOTATION, DEVICES_ANNOTATION, CLUSTER_ANNOTATION)
@@ -57,6 +58,7 @@ def pod_of(one: ElasticJob, order: StartReplica) -> Object:
     }
     spec.pop("nodeName", None)
     annotations = {name: text for name, text in (told.get("annotations") or {}).items() if name not in CLAIMS}
+    annotations[TEMPLATE_ANNOTATION] = template_hash(one)
     variables = environment(one, order)
     for container in (*spec.get("initContainers", ()), *spec.get("containers", ())):
         container["env"] = _with(container.get("env") or [], variables)
