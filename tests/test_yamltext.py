@@ -29,6 +29,18 @@ def test_a_text_that_cannot_be_a_request_is_refused(tmp_path, monkeypatch, text,
         read_yaml(str(path), "the file")
 
 
+@pytest.mark.parametrize("text", ["{a: 1, b: 2, a: 3}", "- a: {b: 1}\n  c: [b, b]\n  a: 2", "a: 1\n'a': 2"])
+def test_a_key_that_stands_twice_is_refused_where_that_is_wanted(text):
+    assert loaded(text)
+    with pytest.raises(ValueError, match="the key 'a' stands there twice"):
+        loaded(text, doubles=False)
+
+
+@pytest.mark.parametrize("text", ["{a: {a: a}, b: a}", "[{a: 1}, {a: 1}, a, a]", "a: [b, b]\nb: {b: b}\nc: b", "a"])
+def test_keys_of_different_mappings_may_be_the_same(text):
+    assert loaded(text, doubles=False) == loaded(text)
+
+
 def test_keys_and_times_become_texts():
     value = loaded("{7: 2026-01-02, true: [2026-01-02 03:04:05, 1.5, null, !!binary aGk=]}")
     assert jsonable(value) == {"7": "2026-01-02", "True": ["2026-01-02T03:04:05", 1.5, None, "b'hi'"]}

@@ -75,6 +75,8 @@ class ServeOptions(msgspec.Struct, frozen=True):
     kubeconfig: Path | None = None
     """None: the service account of the pod that the server runs in."""
     context: str = ""
+    queue_config: str = ""
+    """ConfigMap of the server's namespace that declares queues; empty: none."""
 
 
 def options_of(raw: Mapping[str, Any]) -> ServeOptions:
@@ -92,6 +94,7 @@ def options_of(raw: Mapping[str, Any]) -> ServeOptions:
         kubernetes=raw.get("kubernetes", False),
         kubeconfig=_place(raw, "kubeconfig"),
         context=raw.get("context", ""),
+        queue_config=raw.get("queue_config", ""),
     )
 
 

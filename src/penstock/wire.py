@@ -292,7 +292,8 @@ class _Running:
             self._pods = engine
             self._engines.add(engine)
 
-        self._agents.run(follow_cluster(access, self._service, started)).add_done_callback(self._led)
+        following = follow_cluster(access, self._service, started, self._options.queue_config)
+        self._agents.run(following).add_done_callback(self._led)
 
     def _connected(self) -> set[NodeName]:
         return self._engine.connected() | (self._pods.connected() if self._pods is not None else set())

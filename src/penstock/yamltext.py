@@ -14,6 +14,8 @@ from penstock.core.model.errors import InvalidInput
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DEPTH_MAX = 64
 """Depth of nested lists and mappings."""
+KEY_SHOWN_MAX = 40
+"""Characters of a key in a message."""
 VALUES_MAX = 2**23
 """Values of a text, repeated ones (*alias) counted each time; more than the largest request can hold."""
 
@@ -34,15 +36,41 @@ def read_yaml(name: str, what: str) -> Any:
         raise InvalidInput(f"{what} {name} is no YAML: {error}") from error
 
 
-def loaded(text: str, *, aliases: bool = True) -> Any:
+class _Keys:
+    """The keys of the mappings that are open while events of a text are read."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[set[str] | None, int]] = []
+        """Of each collection its keys (None: a list), and how many nodes it has by now."""
+
+    def take(self, event: yaml.Event) -> None:
+        """Follow one event. Raises: ValueError for a key that its mapping has already."""
+        if isinstance(event, yaml.CollectionEndEvent):
+            self._open.pop()
+        if not isinstance(event, yaml.NodeEvent):
+            return
+        if self._open:
+            keys, count = self._open[-1]
+            self._open[-1] = keys, count + 1
+            if keys is not None and count % 2 == 0 and isinstance(event, yaml.ScalarEvent):
+                if event.value in keys:
+                    line = f"line {event.start_mark.line + 1}: " if event.start_mark else ""
+                    raise ValueError(f"{line}the key '{event.value[:KEY_SHOWN_MAX]}' stands there twice")
+                keys.add(event.value)
+        if isinstance(event, yaml.CollectionStartEvent):
+            self._open.append((set() if isinstance(event, yaml.MappingStartEvent) else None, 0))
+
+
+def loaded(text: str, *, aliases: bool = True, doubles: bool = True) -> Any:
     """Return the value of a YAML text.
 
     Args:
         aliases: whether aliases are allowed: with them a short text can stand for gigabytes.
+        doubles: whether a mapping may have a key twice; the last one counts.
     Raises: ValueError, also for dates that do not exist, and for nesting beyond `DEPTH_MAX`.
     """
     try:
-        depth = 0
+        depth, keys = 0, _Keys()
         for event in yaml.parse(text, Loader=LOADER):  # first: the loader itself would end the process
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
@@ -52,6 +80,8 @@ def loaded(text: str, *, aliases: bool = True) -> Any:
                 raise ValueError("it repeats a part of itself (*alias): write it out")
             if depth > DEPTH_MAX:
                 raise ValueError(TOO_DEEP)
+            if not doubles:
+                keys.take(event)
         return yaml.load(text, Loader=LOADER)  # noqa: S506 - both loaders are safe
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark

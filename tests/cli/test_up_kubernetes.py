@@ -61,6 +61,9 @@ def test_pods_are_jobs_like_all_others(alone, api):
         assert "2 nodes have too few devices free" in said
         loop.call_soon_threadsafe(lambda: [cluster.ends(f"team-{i}") for i in (0, 1)])
         until(lambda: cluster.where("late") != [""], 20)
+        shares = {"queues.yaml": "queues: [{name: research, maxCapacity: {nvidia.com/gpu: 2}}]"}
+        loop.call_soon_threadsafe(lambda: cluster.config_map("penstock-queues", shares))
+        until(lambda: '"research"' in alone("queue", "--json").out, 20)
         assert alone("audit").code == 0
     finally:
         assert alone("down").code == 0
@@ -72,6 +75,7 @@ def test_pods_are_jobs_like_all_others(alone, api):
     [
         (("--engine", "kubernets"), "did you mean 'kubernetes'?"),
         (("--context", "lab"), "--context needs --engine kubernetes"),
+        (("--engine", "kubernetes", "--queue-config", "a/b"), "--queue-config is 'a/b', expected the name of"),
         (("--engine", "kubernetes"), "there is no service account"),
     ],
 )

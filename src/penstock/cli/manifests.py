@@ -22,6 +22,9 @@ def manifests(
     cluster_config: Annotated[
         str, typer.Option(help="ConfigMap with the key cluster.yaml: pools, tenants, queues.")
     ] = "",
+    queue_config: Annotated[
+        str, typer.Option(help="ConfigMap with the key queues.yaml, followed while it is there.")
+    ] = "penstock-queues",
     network_policy: Annotated[bool, typer.Option(help="Let in nothing but the API.")] = True,
     chart: Annotated[Path | None, typer.Option(help="Write a Helm chart into this new folder instead.")] = None,
     json: Annotated[bool, typer.Option("--json", hidden=True)] = False,
@@ -33,7 +36,7 @@ def manifests(
     from penstock.engines.kubernetes.install.values import Values
 
     values = Values(
-        namespace, image, replicas, store_secret, storage, cpu, memory, cluster_config, network_policy
+        namespace, image, replicas, store_secret, storage, cpu, memory, cluster_config, queue_config, network_policy
     ).check()
     if chart is None and json:
         print_json(objects(values))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 SERVER = "penstock.wire"
 ENGINES = ("local", "kubernetes")
+QUEUE_CONFIG = "penstock-queues"
+OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 START_WAIT_S = 30.0
 """For a server to answer; then for each further node to become ready."""
 NODE_WAIT_S = 0.25
@@ -66,6 +68,9 @@ def up(
         Path | None, typer.Option(envvar="KUBECONFIG", help="Kubeconfig of the cluster; in a pod its service account.")
     ] = None,
     context: Annotated[str, typer.Option(help="Context of the kubeconfig; its current one by default.")] = "",
+    queue_config: Annotated[
+        str, typer.Option(help="ConfigMap of that namespace with the key queues.yaml, followed; empty: none.")
+    ] = QUEUE_CONFIG,
     foreground: Annotated[bool, typer.Option(help="Run in the foreground.")] = False,
     respawn: Annotated[bool, typer.Option(help="Restart agents that die.")] = True,
     json: JsonOption = False,
@@ -85,7 +90,7 @@ def up(
         "key": _whole(key),
         "names": name or [],
         "respawn_agents": respawn,
-        **_engine_options(engine, kubeconfig, context),
+        **_engine_options(engine, kubeconfig, context, queue_config),
     }
     checked(transport_of(options))
     folder = folder_here()
@@ -98,7 +103,7 @@ def up(
     _print_started(folder, *_started(folder, options, quiet=json), as_json=json)
 
 
-def _engine_options(engine: str, kubeconfig: Path | None, context: str) -> dict[str, object]:
+def _engine_options(engine: str, kubeconfig: Path | None, context: str, queue_config: str) -> dict[str, object]:
     """Return the server's options for its engine. Raises: InvalidInput for one that there is not."""
     if engine not in ENGINES:
         hint = nearest(engine, ENGINES)
@@ -107,7 +112,12 @@ def _engine_options(engine: str, kubeconfig: Path | None, context: str) -> dict[
         if context:
             raise InvalidInput("--context needs --engine kubernetes")
         return {}
-    return {"kubernetes": True, "kubeconfig": _whole(kubeconfig), "context": context}
+    if queue_config and OBJECT_NAME.fullmatch(queue_config) is None:
+        expected = f"the name of a ConfigMap such as {QUEUE_CONFIG}"
+        raise InvalidInput(f"--queue-config is '{queue_config}', expected {expected}")
+    return {
+        "kubernetes": True, "kubeconfig": _whole(kubeconfig), "context": context, "queue_config": queue_config
+    }  # fmt: skip
 
 
 def _whole(path: Path | None) -> str | None:

@@ -30,6 +30,7 @@ from penstock.engines.kubernetes.api.credentials import Access
 from penstock.engines.kubernetes.engine import KubernetesEngine
 from penstock.engines.kubernetes.gangs.gang import GANG_JOB_LABEL, Refused, Terms
 from penstock.engines.kubernetes.onnode import POD
+from penstock.engines.kubernetes.operator.queuemap import Where
 from penstock.engines.kubernetes.server import LiveJob, LivePlace, Outlook, Phase, Seen
 from penstock.ports import Clock, NodeSession
 
@@ -42,14 +43,18 @@ BUSY_S = 1.0
 """What a busy server would not take is said again after this long."""
 
 
-async def follow_cluster(access: Access, service: ControlService, started: Callable[[KubernetesEngine], None]) -> None:
+async def follow_cluster(
+    access: Access, service: ControlService, started: Callable[[KubernetesEngine], None], queue_config: str = ""
+) -> None:
     """Run the engine of a cluster on this loop until cancelled.
 
     Args:
         started: gets the engine, which takes orders from then on.
+        queue_config: ConfigMap of the server's namespace that declares queues; empty: none.
     """
+    queues = Where(access.namespace, queue_config) if queue_config else None
     async with Client(access) as client:
-        engine = KubernetesEngine(client, PodJobs(service))
+        engine = KubernetesEngine(client, PodJobs(service), queues=queues)
         started(engine)
         await engine.run()
 

@@ -15,6 +15,7 @@ from penstock.engines.kubernetes.api.client import Client
 from penstock.engines.kubernetes.api.credentials import Access, FixedToken
 from penstock.engines.kubernetes.engine import KubernetesEngine
 from penstock.engines.kubernetes.onnode import replica_of
+from penstock.engines.kubernetes.operator.queuemap import Where
 from penstock.server.backend import deliver_on
 from penstock.sim.apiserver.store import merged
 from penstock.sim.world.disk import SimDisk
@@ -22,6 +23,8 @@ from penstock.testing.builders import config
 from penstock.testing.kubernetes.server import ApiServer
 from tests.engines.kubernetes.helpers import until
 
+QUEUES = Where("penstock", "penstock-queues")
+"""The ConfigMap with queues that the server follows."""
 NODE = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "4", "pods": "110"}
 
 
@@ -74,6 +77,9 @@ class Cluster:
         for i in range(first, size):
             self.pod(f"{name}-{i}", gpus, labels=labels, **spec)
 
+    def config_map(self, name: str, data: Any, namespace: str = "default") -> None:
+        self.store.create(self.kind("configmaps"), namespace, {"metadata": {"name": name}, "data": data})
+
     def get(self, name: str) -> Any:
         return self.store.all_of("pods").get(("default", name))
 
@@ -125,7 +131,7 @@ class Cluster:
             deliver=deliver_on(loop), deliver_reports=deliver_on(loop), on_fault=faults.append,
         )  # fmt: skip
         async with Client(Access(self.api.url, FixedToken())) as client:
-            self.engine = later.engine = KubernetesEngine(client, PodJobs(service))
+            self.engine = later.engine = KubernetesEngine(client, PodJobs(service), queues=QUEUES)
             service.start()
             task = asyncio.create_task(self.engine.run())
             try:

@@ -10,7 +10,7 @@ from unittest import mock
 
 from penstock.engines.kubernetes import binding, engine, saying, sessions, settling, stops
 from penstock.engines.kubernetes.api import reflector
-from penstock.engines.kubernetes.operator import applying, statuses, telling
+from penstock.engines.kubernetes.operator import applying, queuemap, statuses, telling
 from penstock.sim.apiserver.controllers import Controllers
 from penstock.sim.apiserver.kinds import Plain, bind
 from penstock.sim.apiserver.store import Kind, merged
@@ -23,7 +23,7 @@ PACE: tuple[tuple[Any, str, Any], ...] = (
     (saying, "LOOK_S", 0.03), (saying, "FIRST_S", 0.03), (saying, "LATER_S", 0.1), (saying, "PAUSE_S", 0.0),
     (engine, "AGAIN_S", 0.05), (settling, "SETTLE_S", 0.05), (sessions, "AGAIN_S", 0.1),
     (binding, "EVICTION_WAIT_S", 0.05), (stops, "EVICTION_WAIT_S", 0.05), (binding, "WAIT_S", (0.005, 0.05)),
-    (statuses, "PAUSE_S", 0.03), (reflector, "BACKOFF_S", (0.01, 0.05)),
+    (statuses, "PAUSE_S", 0.03), (queuemap, "AGAIN_S", 0.05), (reflector, "BACKOFF_S", (0.01, 0.05)),
 )  # fmt: skip
 """Pauses of the engine that are shorter here."""
 PLAIN = Plain()

@@ -11,14 +11,16 @@ from penstock.cli.main import app
 from penstock.core.model.errors import InvalidInput
 from penstock.engines.kubernetes.install import writing
 from penstock.engines.kubernetes.install.objects import objects
-from penstock.engines.kubernetes.install.rights import ROLES
+from penstock.engines.kubernetes.install.rights import ROLES, own_roles
 from penstock.engines.kubernetes.install.values import Values
 from penstock.sim.pods.world import PodWorld, play_world
 from tests.engines.kubernetes import scenes
 from tests.engines.kubernetes.helpers import run, until
 from tests.engines.kubernetes.test_engine_faults import withdrawn_start
 
-FULL = Values("ml", "registry.example/penstock:1", 2, "database", "5Gi", "1", "2Gi", "settings", network_policy=False)
+FULL = Values(
+    "ml", "registry.example/penstock:1", 2, "database", "5Gi", "1", "2Gi", "settings", "shares", network_policy=False
+)
 OPTIONAL = (scenes.JOB_SETS, scenes.RAY_CLUSTERS, scenes.RAY_JOBS, scenes.TRAIN_JOBS)
 VERBS = {"GET": "get", "PATCH": "patch", "POST": "create", "PUT": "update", "DELETE": "delete"}
 
@@ -105,6 +107,7 @@ def test_several_replicas_need_a_database():
     [
         ("namespace", "Team_A", "a name"), ("namespace", "", "a name"), ("image", "a b", "an image"),
         ("storage", "ten", "an amount"), ("replicas", 4, "1 to 3"), ("store_secret", "a/b", "a name"),
+        ("queue_config", "", "a name"), ("queue_config", "A", "a name"),
     ],
 )  # fmt: skip
 def test_a_bad_value_is_named(field, value, expected):
@@ -125,6 +128,17 @@ def test_the_command_prints_manifests_and_writes_a_chart(tmp_path):
 
 
 # Rights.
+
+
+def test_the_queues_config_map_is_the_only_one_that_may_be_read():
+    found = [one for one in objects(FULL) if one["kind"] in ("Role", "RoleBinding")]
+    assert [(one["kind"], one["metadata"]["namespace"]) for one in found] == [("Role", "ml"), ("RoleBinding", "ml")]
+    follow = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"], "resourceNames": ["shares"]}
+    assert found[0]["rules"] == [follow]
+    assert found[1]["roleRef"]["kind"] == "Role"
+    (pod,) = (one["spec"]["template"]["spec"] for one in objects(FULL) if one["kind"] == "Deployment")
+    words = pod["containers"][0]["args"]
+    assert words[words.index("--queue-config") + 1] == "shares"
 
 
 def rights_for(seen):
@@ -205,7 +219,7 @@ def asked_for():
 def test_the_server_has_the_rights_that_it_uses_and_no_others():
     granted = {
         (rule.group, resource, verb)
-        for rules in ROLES.values()
+        for rules in (*ROLES.values(), *own_roles("penstock-queues").values())
         for rule in rules
         for resource in rule.resources
         for verb in rule.verbs

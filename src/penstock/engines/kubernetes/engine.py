@@ -31,6 +31,7 @@ from penstock.engines.kubernetes.offers import Offers
 from penstock.engines.kubernetes.onnode import OnNode, Standing, replica_of
 from penstock.engines.kubernetes.operator.applying import Applying
 from penstock.engines.kubernetes.operator.making import Maker
+from penstock.engines.kubernetes.operator.queuemap import QueueMap, Where
 from penstock.engines.kubernetes.operator.telling import Telling
 from penstock.engines.kubernetes.placing import Placing
 from penstock.engines.kubernetes.saying import Saying
@@ -81,9 +82,12 @@ class KubernetesEngine:
     Args:
         client: entered by the caller, on the loop that runs the engine.
         draw: spreads requests in time.
+        queues: the ConfigMap that declares queues as long as no Queue object does.
     """
 
-    def __init__(self, client: Client, server: Server, draw: random.Random | None = None) -> None:
+    def __init__(
+        self, client: Client, server: Server, draw: random.Random | None = None, queues: Where | None = None
+    ) -> None:
         self._server, self._client = server, client
         self.nodes: Reflector[Node] = Reflector(client, NODES, Node, _NodeSink(self), draw=draw)
         self.pods: Reflector[Pod] = Reflector(client, PODS, Pod, _PodSink(self), draw=draw)
@@ -112,7 +116,8 @@ class KubernetesEngine:
         self.placing = Placing(server, self.standing, self._gangs, binder, self._judging, maker)
         self._saying = Saying(client, self._gangs, server, wrote)
         self._telling = Telling(client, self._gangs, server, self._saying, self.view.elastic_jobs)
-        self._applying = Applying(client, server, self.view.declared, self.standing.hello_all)
+        self._queue_map = QueueMap(client, queues, draw) if queues is not None else None
+        self._applying = Applying(client, server, self.view.declared, self.standing.hello_all, self._queue_map)
         self._offers = Offers(server, self.view, self.standing, self._gangs, self._judging, self.placing, self._saying)
         self._settling = Settling(
             server,
@@ -142,9 +147,11 @@ class KubernetesEngine:
         self._loop = asyncio.get_running_loop()
         for job in self._server.live():
             self._adopt(job)
-        works = (self.nodes.run(), self.pods.run(), self.view.run(), self.standing.report(), self.standing.stand(),
+        works = [self.nodes.run(), self.pods.run(), self.view.run(), self.standing.report(), self.standing.stand(),
                  self._settle(), self._again(), self._saying.run(), self._telling.run(),
-                 self._applying.run())  # fmt: skip
+                 self._applying.run()]  # fmt: skip
+        if self._queue_map is not None:
+            works.append(self._queue_map.run())
         try:
             async with asyncio.TaskGroup() as group:
                 for work in works:

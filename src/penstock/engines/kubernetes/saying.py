@@ -6,17 +6,15 @@ the server's log, and changes no decision.
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from penstock.core.model.ids import JobId
 from penstock.engines.kubernetes.amounts import BadAmount, pod_sums
-from penstock.engines.kubernetes.api.client import Client, Kind
+from penstock.engines.kubernetes.api.client import Client
 from penstock.engines.kubernetes.api.errors import KubernetesError
-from penstock.engines.kubernetes.asks import SCHEDULER
 from penstock.engines.kubernetes.binding import PODS
+from penstock.engines.kubernetes.events import EVENTS, TEXT_MAX, event
 from penstock.engines.kubernetes.gangs.gang import Gang, GangId, Refused
 from penstock.engines.kubernetes.gangs.registry import Gangs
 from penstock.engines.kubernetes.nodes import device_names
@@ -28,7 +26,6 @@ from penstock.engines.kubernetes.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-EVENTS = Kind("events.k8s.io", "v1", "events")
 WRITES_AT_A_TIME = 4
 PAUSE_S = 0.05
 """Between two writes of one writer: at most 80 a second in all."""
@@ -37,8 +34,6 @@ LOOK_S = 2.0
 FIRST_S, LATER_S = 2.0, 30.0
 """A gang that waits says why after this long, and what has changed about that after this long again."""
 GANGS_AT_A_TIME = 8
-TEXT_MAX = 1_000
-"""Of an event's note, 1,024 are allowed."""
 CAPACITY = "Unschedulable"
 """The reason that autoscalers act on: more nodes would help."""
 QUOTA_CODES = frozenset(
@@ -164,26 +159,8 @@ class Saying:
             kind, meta = PODS, pod.metadata
         else:
             return
-        now = _now()
-        body = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": f"{meta.name[:200]}.{time.time_ns():x}", "namespace": meta.namespace},
-            "eventTime": now,
-            "type": "Warning",
-            "reason": "FailedScheduling" if reason == CAPACITY else reason,
-            "action": "Scheduling",
-            "note": text,
-            "reportingController": f"{SCHEDULER}.dev/scheduler",
-            "reportingInstance": SCHEDULER,
-            "regarding": {
-                "apiVersion": f"{kind.group}/{kind.version}" if kind.group else kind.version,
-                "kind": KINDS.get(kind.plural, "Pod"),
-                "namespace": meta.namespace,
-                "name": meta.name,
-                "uid": meta.uid,
-            },
-        }
+        shown = "FailedScheduling" if reason == CAPACITY else reason
+        body = event(kind, KINDS.get(kind.plural, "Pod"), meta, shown, text, action="Scheduling")
         try:
             await self._client.write("POST", EVENTS.path(meta.namespace), body, AnyObject)
         except KubernetesError as error:
@@ -206,7 +183,3 @@ KINDS = {
     "pods": "Pod", "jobs": "Job", "jobsets": "JobSet", "rayclusters": "RayCluster", "rayjobs": "RayJob",
     "trainjobs": "TrainJob", "elasticjobs": "ElasticJob",
 }  # fmt: skip
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

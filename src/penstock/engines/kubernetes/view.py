@@ -246,7 +246,7 @@ class ClusterView:
     def declared(self) -> tuple[Mapping[tuple[str, str], Queue], Mapping[tuple[str, str], ComputePool]] | None:
         """Return queues and pools as objects; None until all of them are known."""
         found = [self._reflectors.get(kind.plural) for kind in (QUEUES, POOLS)]
-        if not self.looked or any(one is not None and not one.whole for one in found):
+        if not self.looked or any(one is not None and not (one.whole or one.denied) for one in found):
             return None
         queues, pools = (one.objects if one is not None else {} for one in found)
         return queues, pools

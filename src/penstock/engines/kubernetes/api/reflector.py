@@ -64,6 +64,7 @@ class Reflector(Generic[T]):
 
     Args:
         query: selectors, such as `fieldSelector`.
+        namespace: of the objects; empty: all.
         draw: spreads requests in time.
     """
 
@@ -75,9 +76,11 @@ class Reflector(Generic[T]):
         sink: Sink[T],
         *,
         query: Mapping[str, str] | None = None,
+        namespace: str = "",
         draw: random.Random | None = None,
     ) -> None:
         self._client, self._kind, self._sink = client, kind, sink
+        self._path = kind.path(namespace)
         self._query = dict(query or {})
         self._decoder = msgspec.json.Decoder(into)
         self._draw = draw or random.Random()  # noqa: S311 - no secret
@@ -134,7 +137,7 @@ class Reflector(Generic[T]):
         seen: set[tuple[str, str]] = set()
         following, version = "", 0
         while True:
-            page = await self._client.page(self._kind.path(), following, **self._query)
+            page = await self._client.page(self._path, following, **self._query)
             for raw in page.items:
                 seen.add(self._take(self._decoder.decode(raw)))
             following, version = page.following, version or int(page.resource_version)
@@ -181,7 +184,7 @@ class Reflector(Generic[T]):
 
     async def _events(self, **query: str) -> AsyncIterator[tuple[str, msgspec.Raw]]:
         asked = {**self._query, **query, "timeoutSeconds": str(self._draw.randint(*WATCH_S))}
-        lines = self._client.watch(self._kind.path(), **asked)
+        lines = self._client.watch(self._path, **asked)
         async for line in lines:
             if not line:
                 continue

@@ -3,7 +3,8 @@
 from penstock.engines.kubernetes.install.crds import crds
 from penstock.engines.kubernetes.install.meta import MATCH, NAME, Object, meta
 from penstock.engines.kubernetes.install.policies import policies
-from penstock.engines.kubernetes.install.rights import ROLES
+from penstock.engines.kubernetes.install.rights import ROLES, Rule
+from penstock.engines.kubernetes.install.rights import own_roles as own_rights
 from penstock.engines.kubernetes.install.values import PORT, Values
 
 KEPT = {"helm.sh/resource-policy": "keep"}
@@ -16,7 +17,8 @@ def objects(values: Values) -> list[Object]:
     """Return the objects. Raises: InvalidInput."""
     values.check()
     at = values.namespace
-    access = [account(at), *roles(at), *policies(f"system:serviceaccount:{at}:{NAME}"), flow_schema(at)]
+    own = own_roles(at, values.queue_config)
+    access = [account(at), *roles(at), *own, *policies(f"system:serviceaccount:{at}:{NAME}"), flow_schema(at)]
     found = [namespace(at), *crds(), *access]
     if not values.store_secret:
         found.append(volume(at, values.storage))
@@ -39,16 +41,22 @@ def account(at: str) -> Object:
 
 
 def roles(at: str) -> list[Object]:
-    found = []
-    for name, rules in ROLES.items():
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-        subject = {"kind": "ServiceAccount", "name": NAME, "namespace": at}
-        version = "rbac.authorization.k8s.io/v1"
-        body = [rule.body() for rule in rules]
-        found.append({"apiVersion": version, "kind": "ClusterRole", "metadata": meta(name), "rules": body})
-        bound = {"metadata": meta(name), "roleRef": role, "subjects": [subject]}
-        found.append({"apiVersion": version, "kind": "ClusterRoleBinding", **bound})
-    return found
+    return [one for name, rules in ROLES.items() for one in _role(name, rules, at)]
+
+
+def own_roles(at: str, queue_config: str) -> list[Object]:
+    """Return roles that count in the server's own namespace alone."""
+    return [one for name, rules in own_rights(queue_config).items() for one in _role(name, rules, at, within=at)]
+
+
+def _role(name: str, rules: tuple[Rule, ...], at: str, *, within: str = "") -> list[Object]:
+    """Return a role of the server, and its binding. Args: within: a namespace; empty: the whole cluster."""
+    kind, version = "Role" if within else "ClusterRole", "rbac.authorization.k8s.io/v1"
+    of = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": at}
+    role = {"kind": kind, "metadata": meta(name, within), "rules": [rule.body() for rule in rules]}
+    bound = {"kind": f"{kind}Binding", "metadata": meta(name, within), "roleRef": of, "subjects": [subject]}
+    return [{"apiVersion": version, **role}, {"apiVersion": version, **bound}]
 
 
 def flow_schema(at: str) -> Object:
@@ -128,7 +136,7 @@ def _pod(values: Values) -> Object:
 def _container(values: Values) -> Object:
     arguments = ["--data", "/data/server", "up", "--foreground", "--engine", "kubernetes"]
     arguments += ["--host", "0.0.0.0", "--port", str(PORT), "--tls"]  # noqa: S104 - in its own pod
-    arguments += ["--name", f"{NAME}.{values.namespace}.svc"]
+    arguments += ["--name", f"{NAME}.{values.namespace}.svc", "--queue-config", values.queue_config]
     mounts = [{"name": "data", "mountPath": "/data"}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the pod's
     if values.cluster_config:
         arguments += ["--cluster", "/etc/penstock/cluster.yaml"]

@@ -14,9 +14,12 @@ class Rule(NamedTuple):
     group: str
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    """Of the only objects that it is about; none: all. Lists and watches have to select by such a name."""
 
     def body(self) -> dict[str, Any]:
-        return {"apiGroups": [self.group], "resources": list(self.resources), "verbs": list(self.verbs)}
+        named = {"resourceNames": list(self.names)} if self.names else {}
+        return {"apiGroups": [self.group], "resources": list(self.resources), "verbs": list(self.verbs), **named}
 
 
 ROLES: dict[str, tuple[Rule, ...]] = {
@@ -47,3 +50,8 @@ ROLES: dict[str, tuple[Rule, ...]] = {
     "penstock-ray": (Rule("ray.io", ("rayclusters", "rayjobs"), ("list", "watch", "patch")),),
 }
 """Cluster roles of the server, by name."""
+
+
+def own_roles(queue_config: str) -> dict[str, tuple[Rule, ...]]:
+    """Return the roles of the server in its own namespace, by name. Args: queue_config: the ConfigMap with queues."""
+    return {"penstock-queue-config": (Rule("", ("configmaps",), FOLLOW, (queue_config,)),)}

@@ -25,16 +25,19 @@ class Values(NamedTuple):
     memory: str = "1Gi"
     cluster_config: str = ""
     """ConfigMap with the key `cluster.yaml`: pools, tenants, queues; empty: one pool, one queue."""
+    queue_config: str = "penstock-queues"
+    """ConfigMap with the key `queues.yaml`, followed while it is there."""
     network_policy: bool = True
 
     def check(self) -> "Values":
         """Return the values. Raises: InvalidInput, with the field and what was expected."""
-        for field in ("namespace", "store_secret", "cluster_config"):
+        for field in ("namespace", "store_secret", "cluster_config", "queue_config"):
             text = getattr(self, field)
             if text and NAME.fullmatch(text) is None:
                 raise InvalidInput(f"{field}: {text!r}, expected a name such as 'penstock' (RFC 1123)")
-        if not self.namespace:
-            raise InvalidInput("namespace: empty, expected a name such as 'penstock'")
+        for field, example in (("namespace", "penstock"), ("queue_config", "penstock-queues")):
+            if not getattr(self, field):
+                raise InvalidInput(f"{field}: empty, expected a name such as '{example}'")
         if not self.image or any(one.isspace() for one in self.image):
             raise InvalidInput(f"image: {self.image!r}, expected an image such as 'penstock:1.0'")
         for field in ("storage", "cpu", "memory"):
@@ -63,6 +66,11 @@ def schema() -> dict[str, Any]:
         "cpu": amount,
         "memory": amount,
         "cluster_config": {**name, "description": "ConfigMap with the key `cluster.yaml`"},
+        "queue_config": {
+            "type": "string",
+            "pattern": f"^{NAME.pattern}$",
+            "description": "ConfigMap with the key `queues.yaml`, followed while it is there",
+        },
         "network_policy": {"type": "boolean"},
     }
     several = {"properties": {"replicas": {"minimum": 2}}}

@@ -27,6 +27,7 @@ _SLOTS = {
     "storage": ("slot-storage", '"{{ .Values.storage }}"'),
     "cpu": ("slot-cpu", '"{{ .Values.cpu }}"'),
     "memory": ("slot-memory", '"{{ .Values.memory }}"'),
+    "queue_config": ("slot-queues", "{{ .Values.queue_config }}"),
     "cluster_config": ("slot-cluster", '"{{ .Values.cluster_config }}"'),
 }
 _NOTES = """Penstock runs in {{ .Release.Namespace }}. Its command line, without a token of your own:
@@ -80,7 +81,8 @@ def chart(version: str) -> dict[str, str]:
 
 def _templates() -> Iterator[tuple[str, str]]:
     at = _SLOTS["namespace"][0]
-    fixed = [parts.account(at), *parts.roles(at), *policies(f"system:serviceaccount:{at}:{NAME}")]
+    own = parts.own_roles(at, _SLOTS["queue_config"][0])
+    fixed = [parts.account(at), *parts.roles(at), *own, *policies(f"system:serviceaccount:{at}:{NAME}")]
     yield "access", "---\n".join(map(_template, fixed))
     yield "flowschema", _template(parts.flow_schema(at))
     yield "service", _template(parts.service(at))

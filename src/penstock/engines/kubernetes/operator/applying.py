@@ -1,4 +1,7 @@
-"""Queues and ComputePools, followed: the configuration is made to say what they say, and their statuses what holds."""
+"""Queues and ComputePools, followed: the configuration is made to say what they say, and their statuses what holds.
+
+Queues of a ConfigMap take the same way, as long as there is no Queue object.
+"""
 
 import asyncio
 import logging
@@ -13,6 +16,8 @@ from penstock.engines.kubernetes.api.client import Client, Kind
 from penstock.engines.kubernetes.objects.penstock import ComputePool, ComputePoolStatus, Queue, QueueStatus
 from penstock.engines.kubernetes.operator.declaring import declared
 from penstock.engines.kubernetes.operator.kinds import POOLS, QUEUES
+from penstock.engines.kubernetes.operator.queuefile import QueueFile
+from penstock.engines.kubernetes.operator.queuemap import QueueMap
 from penstock.engines.kubernetes.operator.statuses import Statuses, Told, alike, conditions
 from penstock.engines.kubernetes.server import Server
 
@@ -32,11 +37,21 @@ class Applying:
 
     Args:
         changed: hears that another configuration holds.
+        queue_map: a ConfigMap that declares queues as long as no Queue object does.
     """
 
-    def __init__(self, client: Client, server: Server, known: Objects, changed: Callable[[], None]) -> None:
-        self._server, self._objects, self._changed = server, known, changed
+    def __init__(
+        self,
+        client: Client,
+        server: Server,
+        known: Objects,
+        changed: Callable[[], None],
+        queue_map: QueueMap | None = None,
+    ) -> None:
+        self._server, self._objects, self._changed, self._map = server, known, changed, queue_map
         self._problems: Mapping[str, str] = {}
+        self._refused: tuple[str, ...] = ()
+        """Why the server would not take what was declared last."""
         self._in_use: set[str] = set()
         """Queues and pools without an object that live jobs use still, as the server said."""
         self._asked = False
@@ -55,34 +70,56 @@ class Applying:
             while True:
                 await asyncio.sleep(LOOK_S)
                 found = self._objects()
-                if found is None or not (found[0] or found[1] or self._in_use):
+                file = await self._map.current() if self._map is not None else None
+                if found is None or not (found[0] or found[1] or file or self._in_use):
                     continue
-                await self._apply(tuple(found[0].values()), tuple(found[1].values()))
+                await self._apply(tuple(found[0].values()), tuple(found[1].values()), file)
                 self._tell(found)
         finally:
             self._statuses.close()
 
-    async def _apply(self, queues: Sequence[Queue], pools: Sequence[ComputePool]) -> None:
+    async def _apply(self, queues: Sequence[Queue], pools: Sequence[ComputePool], file: QueueFile | None) -> None:
         config, now_s = self._server.config(), asyncio.get_running_loop().time()
         if config is not self._applied:
             self._applied = config
             self._changed()
         if self._in_use and now_s >= self._in_use_until_s:
             self._in_use.clear()  # their last jobs may have ended
+        if queues and self._map is not None and file is not None:
+            self._map.overruled()
+            file = None
         both: tuple[Queue | ComputePool, ...] = (*queues, *pools)
         metas = [one.metadata for one in both]
-        now = (id(config), frozenset(self._in_use), *((m.uid, m.generation, m.deletion_timestamp) for m in metas))
+        version = self._map.version if self._map is not None and file is not None else ""
+        now = (
+            id(config), version, frozenset(self._in_use), *((m.uid, m.generation, m.deletion_timestamp) for m in metas)
+        )  # fmt: skip
         if self._asked or now == self._looked:
             return
-        in_use = self._in_use if queues or pools else ()
-        wanted, self._problems = await asyncio.to_thread(declared, config, _staying(queues), _staying(pools), in_use)
+        counted = file.queues if file is not None else _staying(queues)
+        in_use, fair_share = self._in_use if counted or pools else (), file.fair_share if file is not None else None
+        wanted, self._problems = await asyncio.to_thread(declared, config, counted, _staying(pools), in_use, fair_share)
         self._looked = now
         if not self._problems and wanted != config:
             self._asked = True
             self._server.declare(wanted, config, self._replied)
+        self._say(file, holds=wanted == config)
+
+    def _say(self, file: QueueFile | None, *, holds: bool) -> None:
+        """Say on the ConfigMap what became of its queues."""
+        if self._map is None or file is None:
+            return
+        if self._problems:
+            self._map.wrong(f"{name or 'configuration'}: {text}" for name, text in self._problems.items())
+        elif self._refused and not holds:
+            self._map.wrong(self._refused)
+        elif holds:
+            self._map.applied(file)
 
     def _replied(self, problems: tuple[Problem, ...]) -> None:
         self._asked, self._looked = False, ()
+        expected = ("still_used", "changed_since", "busy")
+        self._refused = tuple(one.message for one in problems if one.code not in expected)
         for one in problems:
             if one.code == "still_used" and one.field in ("queues", "pools"):
                 self._in_use.add(f"{one.field.removesuffix('s')} {one.value}")

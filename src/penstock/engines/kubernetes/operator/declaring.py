@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.core.config.cluster import declaration, parse_cluster
 from penstock.core.model import cluster as c
+from penstock.core.model.errors import nearest
 from penstock.core.model.ids import PoolName, QueueName, TenantName
 from penstock.core.model.resources import Virtualization
 from penstock.engines.kubernetes.amounts import CPU, MEMORY, STORAGE, BadAmount, amount
@@ -23,8 +24,18 @@ WORDS = {CPU: "cpus", "cpus": "cpus", MEMORY: "memory", STORAGE: "storage", "sto
 """Resources of Kubernetes and of Penstock, in Penstock's words."""
 IN_MILLI = ("cpus", "devices")
 DEVICES = "devices"
+FAIR_SHARE: c.BuiltinPolicy = "fair_share"
 Kind = TypeVar("Kind", c.Queue, c.Pool)
 Thing = TypeVar("Thing", objects.Queue, objects.ComputePool)
+
+
+class FairShare(msgspec.Struct, frozen=True):
+    """How the top-level queues share what there is."""
+
+    enabled: bool = True
+    """By weight and use; False: not in this way."""
+    half_life_ms: int | None = None
+    """After this long half of a queue's past use is forgotten; None: as it is."""
 
 
 class Declared(NamedTuple):
@@ -40,12 +51,14 @@ def declared(
     queues: Iterable[objects.Queue],
     pools: Iterable[objects.ComputePool],
     in_use: Iterable[str] = (),
+    fair_share: FairShare | None = None,
 ) -> Declared:
     """Return the configuration that holds with these objects.
 
     Args:
         config: the present one.
         in_use: objects that are gone (as in `problems`), and whose queue or pool live jobs use still.
+        fair_share: None: as it is.
     """
     problems: dict[str, str] = {}
     kept, queues, pools = set(in_use), list(queues), list(pools)
@@ -59,11 +72,25 @@ def declared(
         declared_pools = {one.metadata.name: _try(pool_of, one, known_pools, "pool", problems) for one in pools}
         remain = {p.name: p for p in config.pools if p.name == c.DEFAULT_POOL or f"pool {p.name}" in kept}
         config = with_quotas(msgspec.structs.replace(config, pools=_all(remain, declared_pools)), pools)
+    if fair_share is not None:
+        config = _sharing(config, fair_share)
     if not problems:
         _, found = parse_cluster(declaration(config))
         for one in found:
-            problems.setdefault(_object_of(one.field, config), one.message)
+            text = f"{one.message} ({one.hint})" if one.hint else one.message
+            problems.setdefault(_object_of(one.field, config), text)
     return Declared(config, problems)
+
+
+def _sharing(config: c.ClusterConfig, wanted: FairShare) -> c.ClusterConfig:
+    """Return the configuration with the order of top-level queues that is wanted."""
+    policy = config.root_policy
+    if wanted.enabled or policy == FAIR_SHARE:
+        policy = FAIR_SHARE if wanted.enabled else c.ClusterConfig().root_policy
+    settings = config.settings
+    if wanted.half_life_ms is not None:
+        settings = msgspec.structs.replace(settings, fair_share_half_life_ms=wanted.half_life_ms)
+    return msgspec.structs.replace(config, root_policy=policy, settings=settings)
 
 
 def _try(
@@ -104,9 +131,9 @@ def queue_of(one: objects.Queue, known: c.Queue | None) -> c.Queue:
         base,
         parent=QueueName(spec.parent) if spec.parent else c.ROOT_QUEUE,
         weight=spec.weight,
-        guaranteed=quota(spec.guaranteed_capacity, "guaranteedCapacity"),
-        max=quota(spec.max_capacity, "maxCapacity"),
-        lend=None if lend is None else quota(lend, "lendingLimit"),
+        guaranteed=quota(spec.guaranteed_capacity, "spec.guaranteedCapacity"),
+        max=quota(spec.max_capacity, "spec.maxCapacity"),
+        lend=None if lend is None else quota(lend, "spec.lendingLimit"),
         preemption="never" if spec.preemption_policy == "Never" else "lower_priority",
     )
 
@@ -152,16 +179,22 @@ def with_quotas(config: c.ClusterConfig, pools: Iterable[objects.ComputePool]) -
 
 
 def quota(share: objects.Share, field: str) -> c.Quota:
-    """Return amounts in Penstock's units. Raises: ValueError."""
+    """Return amounts in Penstock's units. Args: field: where they stand. Raises: ValueError."""
     found: dict[str, int] = {}
     for name, text in share.items():
         word = WORDS.get(name) or (DEVICES if name in DEVICE_RESOURCES else name if name.startswith("devices:") else "")
         if not word:
-            known = ", ".join((*WORDS, "nvidia.com/gpu"))
-            raise ValueError(f"spec.{field}.{name}: expected one of {known}")
+            raise ValueError(_no_resource(name, field))
         try:
             number = amount(CPU if word.split(":")[0] in IN_MILLI else MEMORY, str(text))
         except BadAmount:
-            raise ValueError(f"spec.{field}.{name} is '{text}', expected a quantity such as 8 or 64Gi") from None
+            raise ValueError(f"{field}.{name} is '{text}', expected a quantity such as 8 or 64Gi") from None
         found[word] = found.get(word, 0) + number
     return tuple(sorted(found.items()))
+
+
+def _no_resource(name: str, field: str) -> str:
+    known = (*WORDS, "nvidia.com/gpu")
+    close = nearest(name, (*known, *DEVICE_RESOURCES))
+    hint = f"; {close}" if close.startswith("did you mean") else ""
+    return f"{field}.{name}: expected one of {', '.join(known)}{hint}"
