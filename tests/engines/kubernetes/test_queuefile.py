@@ -89,7 +89,10 @@ def test_fair_share_is_the_order_of_the_queues_at_the_top(share, before, policy,
             "queues: [{name: a, guaranteedCapacity: {cpu: [1]}}]",
             "queues[0].guaranteedCapacity.cpu is [1], expected a q",
         ),
-        ("queues: [{name: a, guaranteedCapacity: {cpu: " + "9" * 65 + "}}]", "expected a quantity such as 8 or 64Gi"),
+        (
+            "queues: [{name: a, guaranteedCapacity: {cpu: '" + "0" * 30 + "." + "0" * 30 + "e+001'}}]",
+            "expected a quantity such as 8 or 64Gi",
+        ),
         ("queues: [{name: a}]\nfairShare: 3", "fairShare is 3, expected a mapping with enabled, halfLife"),
         (
             "queues: [{name: a}]\nfairShare: {halfLive: 3}",

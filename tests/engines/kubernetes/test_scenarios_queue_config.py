@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from penstock.core.model import cluster as c
 from penstock.sim.apiserver.requests import Fault
 from tests.engines.kubernetes.cluster import QUEUES as WHERE
@@ -52,7 +54,7 @@ async def test_queues_of_a_config_map_hold_their_jobs_and_change_without_a_resta
 @in_scene("n1")
 async def test_a_wrong_file_changes_nothing_and_says_why(s: Scene) -> None:
     put(s, RESEARCH)
-    await soon(lambda: "research" in queues(s))
+    await soon(lambda: said(s)[1] == "QueuesApplied")
     before = s.state.config
     change(s, "queues: [{name: teaching}, {name: research, wieght: 3}]")
     await soon(lambda: said(s)[1] == "InvalidQueues")
@@ -66,6 +68,8 @@ async def test_a_wrong_file_changes_nothing_and_says_why(s: Scene) -> None:
     await soon(lambda: "teaching" in queues(s))
     await soon(lambda: said(s)[1] == "QueuesApplied")
     assert s.state.config.queue_by_name["research"].max == ()
+    reasons = [one["reason"] for one in s.events(WHERE.name)]
+    assert reasons == ["QueuesApplied", "InvalidQueues", "InvalidQueues", "QueuesApplied"], "each is said once"
 
 
 @in_scene("n1")
@@ -97,11 +101,10 @@ async def test_a_queue_that_leaves_the_file_stays_for_its_last_job(s: Scene) -> 
     await soon(lambda: "research" in queues(s))
     s.pod("a", labels={"penstock.dev/queue": "research"})
     await soon(lambda: s.states().get("a") == "running")
-    change(s, "queues: [{name: teaching}]")
-    await asyncio.sleep(0.5)
-    assert queues(s) == {"default", "research", "teaching"}
+    change(s, "queues: [{name: new}]")
+    await soon(lambda: queues(s) == {"default", "research", "new"})
     s.ends("a")
-    await soon(lambda: queues(s) == {"default", "teaching"})
+    await soon(lambda: queues(s) == {"default", "new"})
 
 
 @in_scene("n1")
@@ -144,15 +147,21 @@ def test_who_may_not_read_queue_objects_has_those_of_the_file() -> None:
     run(work)
 
 
-@in_scene("n1")
-async def test_no_other_config_map_is_asked_for(s: Scene) -> None:
-    put(s, RESEARCH)
-    put(s, "queues: [{name: foreign}]", name="another")
-    await soon(lambda: "research" in queues(s))
-    asked = [one for one in s.api.seen if "configmaps" in one.path]
-    assert {one.path for one in asked} == {f"/api/v1/namespaces/{WHERE.namespace}/configmaps"}
-    assert {one.query.get("fieldSelector") for one in asked} == {f"metadata.name={WHERE.name}"}
-    assert "foreign" not in queues(s)
+@pytest.mark.parametrize("streams", [True, False])
+def test_no_other_config_map_is_asked_for(streams: bool) -> None:
+    async def work() -> None:
+        async with standing("n1") as s:
+            s.api.streams = streams
+            put(s, RESEARCH)
+            put(s, "queues: [{name: foreign}]", name="another")
+            async with s.serving():
+                await until(lambda: "research" in queues(s))
+            asked = [one for one in s.api.seen if "configmaps" in one.path]
+            assert {one.path for one in asked} == {f"/api/v1/namespaces/{WHERE.namespace}/configmaps"}
+            assert {one.query.get("fieldSelector") for one in asked} == {f"metadata.name={WHERE.name}"}
+            assert "foreign" not in queues(s)
+
+    run(work)
 
 
 def test_a_restart_finds_the_same_queues() -> None:

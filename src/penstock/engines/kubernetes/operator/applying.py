@@ -50,8 +50,6 @@ class Applying:
     ) -> None:
         self._server, self._objects, self._changed, self._map = server, known, changed, queue_map
         self._problems: Mapping[str, str] = {}
-        self._refused: tuple[str, ...] = ()
-        """Why the server would not take what was declared last."""
         self._in_use: set[str] = set()
         """Queues and pools without an object that live jobs use still, as the server said."""
         self._asked = False
@@ -111,15 +109,11 @@ class Applying:
             return
         if self._problems:
             self._map.wrong(f"{name or 'configuration'}: {text}" for name, text in self._problems.items())
-        elif self._refused and not holds:
-            self._map.wrong(self._refused)
         elif holds:
             self._map.applied(file)
 
     def _replied(self, problems: tuple[Problem, ...]) -> None:
         self._asked, self._looked = False, ()
-        expected = ("still_used", "changed_since", "busy")
-        self._refused = tuple(one.message for one in problems if one.code not in expected)
         for one in problems:
             if one.code == "still_used" and one.field in ("queues", "pools"):
                 self._in_use.add(f"{one.field.removesuffix('s')} {one.value}")
