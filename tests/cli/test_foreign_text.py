@@ -119,6 +119,7 @@ class World:
             "admin show": [(), (HOSTILE,)],
             "schema": [()],
             "manifests": [(), ("--namespace", HOSTILE)],
+            "export": [("--waiting",), ("--namespace", HOSTILE), ("--cluster", HOSTILE), (HOSTILE,), ("--json",)],
             "import kueue": [("queues.yaml",)],
             "import volcano": [("queues.yaml",)],
             "import yunikorn": [("queues.yaml",)],

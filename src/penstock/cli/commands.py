@@ -70,6 +70,7 @@ PANELS: dict[str, dict[str, Entry]] = {
         "whoami": Entry("access:whoami", "Show your user, roles and the level of your token."),
         "audit": Entry("audit:audit", "Repeat every decision from the log, and check the rules."),
         "import": Entry("import_config:import_config", "Convert another scheduler's configuration, with a report."),
+        "export": Entry("export:export", "Print queues and jobs as objects of another scheduler."),
         "schema": Entry("schema:schema", "Print the JSON Schema of job or cluster files."),
     },
     "Server": {

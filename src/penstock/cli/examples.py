@@ -94,6 +94,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "import kueue": ("penstock import kueue kueue.yaml",),
     "import volcano": ("penstock import volcano volcano.yaml",),
     "import yunikorn": ("penstock import yunikorn queues.yaml",),
+    "export": (
+        "penstock export --format volcano --waiting",
+        "penstock export --cluster cluster.yaml job.yaml --namespace ml",
+    ),
     "schema": ("penstock schema", "penstock schema cluster > cluster.schema.json"),
     # Server
     "manifests": (

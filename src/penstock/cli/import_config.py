@@ -1,6 +1,5 @@
 """`penstock import`: another scheduler's configuration, and its history, as Penstock's."""
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,8 @@ import typer
 from msgspec.structs import replace
 
 from penstock.cli.options import JsonOption
-from penstock.cli.output import Console, print_json, say, table
+from penstock.cli.outcomes import print_outcomes
+from penstock.cli.output import print_json, say
 from penstock.core.model.cluster import DEFAULT_POOL
 from penstock.core.model.errors import InvalidInput, Problem
 from penstock.core.model.ids import PoolName, QueueName
@@ -18,14 +18,10 @@ from penstock.core.model.ids import PoolName, QueueName
 if TYPE_CHECKING:
     from penstock.core.model.jobs import JobSpec
     from penstock.migrate import Imported
-    from penstock.migrate.report import Outcome
     from penstock.traces import Trace
 
-OUTCOMES: "tuple[Outcome, ...]" = ("mapped", "approximated", "not mapped")
 PARTITION = "partition."
 """Labels of nodes begin so that say which partitions they are in."""
-SHOWN_MAX = 40
-"""Entries of the report that the terminal shows; the file has all."""
 
 import_config = typer.Typer(help="Convert another scheduler's configuration, with a report.")
 OutOption = Annotated[Path, typer.Option(help="Folder for cluster.yaml, report.json and jobs.csv.")]
@@ -140,21 +136,7 @@ def _print(imported: "Imported", out: Path, jobs: int | None) -> None:
         f"{len(imported.nodes):,} nodes with {devices:,} devices, {len(config.pools)} pools, "
         f"{len(config.tenants)} tenants, {len(config.queues)} queues"
     )
-    counts = Counter(entry.outcome for entry in imported.report)
-    say(", ".join(f"{counts[outcome]:,} {outcome}" for outcome in OUTCOMES))
-    weaker = [entry for entry in imported.report if entry.outcome != "mapped"]
-    rows = [(f"{Path(e.file).name}:{e.line}", e.key, e.value, e.outcome, e.note) for e in weaker[:SHOWN_MAX]]
-    if rows:
-        Console().print(
-            table(
-                ("where", "key", "value", "", "what became of it"),
-                rows,
-                drop=("value",),
-                text=("value", "what became of it"),
-            )
-        )
-    if len(weaker) > SHOWN_MAX:
-        say(f"and {len(weaker) - SHOWN_MAX:,} more in {out / 'report.json'}")
+    print_outcomes(imported.report, f"in {out / 'report.json'}")
     say(f"wrote {out / 'cluster.yaml'} and {out / 'report.json'}")
     if jobs is not None:
         say(f"wrote {out / 'jobs.csv'}: {jobs:,} jobs; try policies on them with: penstock sim {out / 'jobs.csv'}")

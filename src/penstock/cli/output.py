@@ -138,9 +138,9 @@ def print_error(error: PenstockError, *, as_json: bool) -> int:
 
 
 class Console:
-    """Prints tables, trees and lines with styles on standard output."""
+    """Prints tables, trees and lines with styles on standard output, or standard error."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, err: bool = False) -> None:
         from rich.console import Console as RichConsole
 
         class Rich(RichConsole):
@@ -149,8 +149,8 @@ class Console:
             def on_broken_pipe(self) -> None:
                 raise BrokenPipeError
 
-        self._width = None if sys.stdout.isatty() else PIPED_WIDTH
-        self._rich = Rich(highlight=False, markup=False, emoji=False, width=self._width)
+        self._width = None if (sys.stderr if err else sys.stdout).isatty() else PIPED_WIDTH
+        self._rich = Rich(highlight=False, markup=False, emoji=False, width=self._width, stderr=err)
 
     def print(self, what: object = "") -> None:
         """Print a line, or a table or tree. A string is no markup. Lines are broken at a terminal only."""

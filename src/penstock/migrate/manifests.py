@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from pathlib import Path
 
+from penstock.core.model.quantities import BYTES
 from penstock.formats.files import whole_text
 from penstock.formats.quantities import kubernetes_quantity, rounded_up
 from penstock.migrate.errors import ImportFault
@@ -20,7 +21,7 @@ EMBEDDED_MAX = 16
 """Configurations inside ConfigMaps."""
 CHARACTERS_MAX = 64 * 2**20
 """Characters of all files together."""
-_DEVICE_RESOURCES = {
+DEVICE_RESOURCES = {
     "nvidia.com/gpu": "nvidia",
     "amd.com/gpu": "amd",
     "gpu.intel.com/i915": "intel",
@@ -31,6 +32,8 @@ _DEVICE_RESOURCES = {
     "huawei.com/Ascend910": "huawei",
 }
 """Extended resources that are whole accelerators, with their vendor."""
+_VENDORS = {"ascend": "huawei"}
+"""Vendors as nodes name them, where that is another word."""
 _MIG_PREFIX = "nvidia.com/mig-"
 _MIG_SLICES = 7
 
@@ -114,7 +117,12 @@ def _objects_in(value: Value, report: MigrationReport) -> list[Object]:
 
 def device_vendor(resource: str) -> str:
     """Return the vendor of an extended resource that is an accelerator, else an empty text."""
-    return _DEVICE_RESOURCES.get(resource, "")
+    return DEVICE_RESOURCES.get(resource, "")
+
+
+def device_resource(vendor: str) -> str:
+    """Return the resource that the whole accelerators of a vendor are, else an empty text."""
+    return next((name for name, one in DEVICE_RESOURCES.items() if one == _VENDORS.get(vendor, vendor)), "")
 
 
 def amount_field(fields: Fields, resource: str, key: str, note: str, flavour: str = "") -> Amount | None:
@@ -127,11 +135,11 @@ def amount_field(fields: Fields, resource: str, key: str, note: str, flavour: st
     number = fields.quantity(key, kubernetes_quantity, "8, 1500m or 64Gi")
     found = amount_of_resource(resource, number, flavour)
     if found is None:
-        fields.lost(key, f"Penstock has no quota for {resource}: only for devices, cpus, memory and jobs")
+        fields.lost(key, f"Penstock has no quota for {resource}: only for devices, cpus, memory, storage and jobs")
     elif resource.startswith(_MIG_PREFIX):
         fields.approximated(key, f"{note} of devices: a profile counts its compute slices of {_MIG_SLICES}")
-    elif Fraction(found.nominal, 1 if found.resource == "memory" else 1000) != number:
-        fields.approximated(key, f"{note}, rounded up to a whole step of 0.001 (memory: of 1 byte)")
+    elif Fraction(found.nominal, 1 if found.resource in BYTES else 1000) != number:
+        fields.approximated(key, f"{note}, rounded up to a whole step of 0.001 (memory, storage: of 1 byte)")
     else:
         fields.mapped(key, note)
     return found
@@ -143,6 +151,8 @@ def amount_of_resource(resource: str, number: Fraction, flavour: str = "") -> Am
         return Amount("cpus", flavour, rounded_up(number, 1000))
     if resource == "memory":
         return Amount("memory", flavour, rounded_up(number))
+    if resource == "ephemeral-storage":
+        return Amount("storage", flavour, rounded_up(number))
     if device_vendor(resource):
         return Amount("devices", flavour, rounded_up(number, 1000))
     if resource.startswith(_MIG_PREFIX):

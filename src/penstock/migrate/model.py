@@ -8,13 +8,13 @@ import msgspec
 from penstock.core.model.cluster import ClusterConfig, NodeSpec, Pool, PreemptionRule, QueuePolicy, Settings, Tenant
 from penstock.migrate.report import MigrationEntry, SourcePlace
 
-QueueResource = Literal["devices", "cpus", "memory", "jobs"]
+QueueResource = Literal["devices", "cpus", "memory", "storage", "jobs"]
 
 
 class Amount(NamedTuple):
     """Guarantee, maximum and lending limit of a queue for one resource in one flavour.
 
-    Devices and CPUs are in thousandths, memory in bytes, jobs are counted.
+    Devices and CPUs are in thousandths, memory and storage in bytes, jobs are counted.
     """
 
     resource: QueueResource

@@ -13,7 +13,7 @@ from penstock.core.config.queues import MODEL_PREFIX, WEIGHT_MAX, amount_of
 from penstock.core.model import cluster as c
 from penstock.core.model.errors import nearest
 from penstock.core.model.ids import QueueName
-from penstock.core.model.quantities import format_resource
+from penstock.core.model.quantities import BYTES, format_resource
 from penstock.formats.devices import plain_model
 from penstock.migrate.model import Amount, Imported, MigrationSource, SourceQueue
 from penstock.migrate.names import Names
@@ -237,7 +237,7 @@ class _Tree:
         if self._count > QUOTAS_MAX:
             raise queue.place.fault("", self._count, f"at most {QUOTAS_MAX} quotas in all queues together")
         for name, value in sorted(named):
-            highest = MEMORY_MAX_BYTES if name == "memory" else AMOUNT_MAX
+            highest = MEMORY_MAX_BYTES if name in BYTES else AMOUNT_MAX
             if value > highest:
                 raise queue.place.fault(name, value, f"an amount of at most {highest}")
 
