@@ -120,9 +120,9 @@ class World:
             "schema": [()],
             "manifests": [(), ("--namespace", HOSTILE)],
             "export": [("--waiting",), ("--namespace", HOSTILE), ("--cluster", HOSTILE), (HOSTILE,), ("--json",)],
-            "import kueue": [("queues.yaml",)],
-            "import volcano": [("queues.yaml",)],
-            "import yunikorn": [("queues.yaml",)],
+            "import kueue": [("queues.yaml",), ("queues.yaml", "--as-objects")],
+            "import volcano": [("queues.yaml",), ("queues.yaml", "--as-objects")],
+            "import yunikorn": [("queues.yaml",), ("queues.yaml", "--as-objects")],
             "import slurm": [("--conf", "queues.yaml")],
         }
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from penstock.control.config_files import read_cluster_file
 from penstock.traces import load
@@ -48,6 +49,23 @@ def test_queues_of_kubernetes_become_a_cluster_file(source, tmp_path):
     assert json.loads(done.stdout)["report"]
     assert read_cluster_file(tmp_path / "out" / "cluster.yaml").config.queues
     assert json.loads((tmp_path / "out" / "report.json").read_text())["report"]
+
+
+@pytest.mark.parametrize("source", ["kueue", "volcano", "yunikorn"])
+def test_objects_go_to_standard_output_and_the_report_to_standard_error(source, tmp_path):
+    path = SAMPLES / source / "queues.yaml"
+    done = penstock("import", source, path, "--as-objects", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    objects = list(yaml.safe_load_all(done.stdout))
+    assert {(one["apiVersion"], one["kind"]) for one in objects} == {("penstock.dev/v1alpha1", "Queue")}
+    assert done.stderr.startswith(f"{len(objects)} objects\n")
+    assert "penstock admin set root_policy=" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+    known = json.loads(penstock("import", source, path, "--as-objects", "--json", cwd=tmp_path).stdout)
+    assert known["objects"] == objects
+    usual = json.loads(penstock("import", source, path, "--json", cwd=tmp_path).stdout)
+    assert known["report"][: len(usual["report"])] == usual["report"]
+    assert {entry["file"] for entry in known["report"][len(usual["report"]) :]} == {"objects"}
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,11 @@ def test_what_volcanos_admission_asks_for_is_lifted_or_clipped_and_said():
     assert said["queues.offline.capability of nvidia.com/gpu"] == ("40", "capability 32")
 
 
+def test_a_maximum_counts_for_all_queues_below():
+    text = "queues: [{name: a, max: {devices: 4}}, {name: b, parent: a}, {name: c, parent: b, max: {devices: 9}}]"
+    assert queues_of(config_of(text))["c"]["capability"] == {"nvidia.com/gpu": "4"}
+
+
 def test_weights_above_volcanos_are_divided_among_siblings():
     found = exported(config_of("queues: [{name: a, weight: 1000000}, {name: b, weight: 10}, {name: c, parent: a}]"))
     assert [one["spec"]["weight"] for one in found.objects] == [65_535, 1, 1]

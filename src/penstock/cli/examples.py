@@ -91,7 +91,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "whoami": ("penstock whoami",),
     "audit": ("penstock audit", "penstock audit 1"),
     "import slurm": ("penstock import slurm --conf slurm.conf",),
-    "import kueue": ("penstock import kueue kueue.yaml",),
+    "import kueue": ("penstock import kueue kueue.yaml", "penstock import kueue kueue.yaml --as-objects"),
     "import volcano": ("penstock import volcano volcano.yaml",),
     "import yunikorn": ("penstock import yunikorn queues.yaml",),
     "export": (

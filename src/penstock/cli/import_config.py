@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from penstock.cli.options import JsonOption
 from penstock.cli.outcomes import print_outcomes
-from penstock.cli.output import print_json, say
+from penstock.cli.output import print_document, print_json, say
 from penstock.core.model.cluster import DEFAULT_POOL
 from penstock.core.model.errors import InvalidInput, Problem
 from penstock.core.model.ids import PoolName, QueueName
+from penstock.core.model.words import counted
 
 if TYPE_CHECKING:
     from penstock.core.model.jobs import JobSpec
@@ -25,6 +26,9 @@ PARTITION = "partition."
 
 import_config = typer.Typer(help="Convert another scheduler's configuration, with a report.")
 OutOption = Annotated[Path, typer.Option(help="Folder for cluster.yaml, report.json and jobs.csv.")]
+ObjectsOption = Annotated[
+    bool, typer.Option("--as-objects", help="Print Queue and ComputePool objects for kubectl apply; write no files.")
+]
 YamlArgument = Annotated[list[Path], typer.Argument(help="YAML files.")]
 
 
@@ -48,30 +52,47 @@ def import_slurm(
 
 
 @import_config.command("kueue")
-def import_kueue(files: YamlArgument, out: OutOption = Path("imported"), json: JsonOption = False) -> None:
+def import_kueue(
+    files: YamlArgument,
+    out: OutOption = Path("imported"),
+    as_objects: ObjectsOption = False,
+    json: JsonOption = False,
+) -> None:
     """Kueue: cluster queues, cohorts and flavours."""
     from penstock.migrate import kueue
 
-    _bring(lambda: kueue.read(files), out, None, as_json=json)
+    _bring(lambda: kueue.read(files), out, None, as_objects=as_objects, as_json=json)
 
 
 @import_config.command("volcano")
-def import_volcano(files: YamlArgument, out: OutOption = Path("imported"), json: JsonOption = False) -> None:
+def import_volcano(
+    files: YamlArgument,
+    out: OutOption = Path("imported"),
+    as_objects: ObjectsOption = False,
+    json: JsonOption = False,
+) -> None:
     """Volcano: queues and the scheduler's plugins."""
     from penstock.migrate import volcano
 
-    _bring(lambda: volcano.read(files), out, None, as_json=json)
+    _bring(lambda: volcano.read(files), out, None, as_objects=as_objects, as_json=json)
 
 
 @import_config.command("yunikorn")
-def import_yunikorn(files: YamlArgument, out: OutOption = Path("imported"), json: JsonOption = False) -> None:
+def import_yunikorn(
+    files: YamlArgument,
+    out: OutOption = Path("imported"),
+    as_objects: ObjectsOption = False,
+    json: JsonOption = False,
+) -> None:
     """YuniKorn: the queues of a partition."""
     from penstock.migrate import yunikorn
 
-    _bring(lambda: yunikorn.read(files), out, None, as_json=json)
+    _bring(lambda: yunikorn.read(files), out, None, as_objects=as_objects, as_json=json)
 
 
-def _bring(read: "Callable[[], Imported]", out: Path, jobs: Path | None, *, as_json: bool) -> None:
+def _bring(
+    read: "Callable[[], Imported]", out: Path, jobs: Path | None, *, as_objects: bool = False, as_json: bool
+) -> None:
     """Read, and write `cluster.yaml`, `report.json` and, with a history, `jobs.csv` to the folder `out`.
 
     Everything is read before anything is written.
@@ -80,6 +101,9 @@ def _bring(read: "Callable[[], Imported]", out: Path, jobs: Path | None, *, as_j
     from penstock.traces import load, write_csv
 
     imported = read()
+    if as_objects:
+        _print_objects(imported, as_json=as_json)
+        return
     text = to_cluster_file(imported)
     history = load(jobs, "sacct") if jobs is not None else None
     if out.exists() and not out.is_dir():
@@ -95,6 +119,29 @@ def _bring(read: "Callable[[], Imported]", out: Path, jobs: Path | None, *, as_j
         print_json({"folder": str(out), "nodes": len(imported.nodes), "report": imported.report})
         return
     _print(imported, out, len(history.jobs) if history is not None else None)
+
+
+def _print_objects(imported: "Imported", *, as_json: bool) -> None:
+    """Print Queues and ComputePools; the report, and what they cannot carry, goes to standard error."""
+    from penstock.engines.kubernetes.install.writing import text_of
+    from penstock.engines.kubernetes.operator.objectsof import objects_of
+    from penstock.migrate.report import MigrationEntry
+
+    objects, not_said = objects_of(imported.config)
+    entries = [
+        MigrationEntry("objects", 0, one.key, one.value, "not mapped" if one.lost else "approximated", one.why)
+        for one in not_said
+    ]
+    if imported.nodes:
+        why = "nodes of the cluster are read live"
+        entries.append(MigrationEntry("objects", 0, "nodes", str(len(imported.nodes)), "not mapped", why))
+    report = (*imported.report, *entries)
+    if as_json:
+        print_json({"objects": objects, "report": report})
+        return
+    print_document("---\n".join(map(text_of, objects)))
+    say(f"{counted(len(objects), 'object')}", err=True)
+    print_outcomes(report, "with --json", err=True)
 
 
 def _at_home(history: "Trace", imported: "Imported") -> "Trace":

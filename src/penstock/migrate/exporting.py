@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import InvalidInput, nearest
+from penstock.formats.names import ObjectNames
 from penstock.migrate.manifests import DEVICE_RESOURCES, device_vendor
-from penstock.migrate.names import ObjectNames
 from penstock.migrate.podgroups import SourceJob, pod_groups
 from penstock.migrate.report import MigrationReport, SourcePlace
 from penstock.migrate.tovolcano import Exported, VolcanoQueues

@@ -12,8 +12,8 @@ from penstock.core.model.gang import GangAsk
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.quantities import exact_duration
 from penstock.core.model.resources import ReplicaAsk
+from penstock.formats.names import ObjectNames
 from penstock.migrate.manifests import device_resource
-from penstock.migrate.names import ObjectNames
 from penstock.migrate.report import MigrationReport, SourcePlace
 from penstock.migrate.tovolcano import CPU, MEMORY, STORAGE, VERSION, Json, Sums, VolcanoQueues, quantities
 

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from penstock.core.config.cluster import declaration
 from penstock.core.config.queues import MODEL_PREFIX, amount_of
+from penstock.core.config.reader import brief
 from penstock.core.model import cluster as c
 from penstock.core.model.ids import QueueName
 from penstock.core.model.quantities import exact_size, format_resource
-from penstock.migrate.names import ObjectNames
+from penstock.formats.names import ObjectNames
 from penstock.migrate.report import MigrationEntry, MigrationReport, SourcePlace
 
 VERSION = "scheduling.volcano.sh/v1beta1"
@@ -90,7 +91,7 @@ class VolcanoQueues:
         usual = declaration(c.ClusterConfig())
         for section, why in _SECTIONS.items():
             if section in declared and declared[section] != usual.get(section):
-                self._report.lost(self._place, section, shown(declared[section]), why)
+                self._report.lost(self._place, section, brief(declared[section]), why)
         how = _ROOT_POLICIES.get(config.root_policy, "the scheduler's plugins decide the order of queues")
         self._report.approximated(self._place, "root_policy", config.root_policy, how)
 
@@ -106,7 +107,7 @@ class VolcanoQueues:
                 report.approximated(self._place, f"{key}.parent", queue.parent, how)
         for field, how in _FIELDS.items():
             if field in written:
-                report.lost(self._place, f"{key}.{field}", shown(written[field]), how)
+                report.lost(self._place, f"{key}.{field}", brief(written[field]), how)
         for field, quota in (("guaranteed", queue.guaranteed), ("max", queue.max), ("lend", queue.lend or ())):
             for resource, amount in quota:
                 self._note(f"{key}.{field}.{resource}", field, resource, amount)
@@ -238,10 +239,3 @@ def quantity(resource: str, amount: int) -> str:
 
 def quantities(sums: Sums) -> dict[str, str]:
     return {resource: quantity(resource, amount) for resource, amount in sorted(sums.items())}
-
-
-def shown(value: object) -> str:
-    """Return a value of a declaration in short."""
-    if isinstance(value, list):
-        return f"[{len(value)}]"
-    return "{" + ", ".join(map(str, value)) + "}" if isinstance(value, dict) else str(value)

@@ -76,7 +76,7 @@ def test_fair_share_is_the_order_of_the_queues_at_the_top(share, before, policy,
         ("queues: [{name: a, weight: 0}]", "queues[0].weight is 0, expected a whole number from 1 to 1000000"),
         (
             "queues: [{name: a, preemptionPolicy: never}]",
-            "preemptionPolicy is 'never', expected one of PreemptLowerPriority, Never (did you mean 'Never'?)",
+            "preemptionPolicy is 'never', expected one of PreemptLowerPriority, Reclaim, Never (did you mean 'Never'?)",
         ),
         ("queues: [{name: a, maxCapacity: 8}]", "queues[0].maxCapacity is 8, expected a mapping such as"),
         (

@@ -132,6 +132,13 @@ def shown(value: object) -> str:
     return short(_shortened.repr(value))
 
 
+def brief(value: object) -> str:
+    """Return a value of a declaration in a few words: of a list how long it is, of a mapping what is in it."""
+    if isinstance(value, list):
+        return f"[{len(value)}]"
+    return "{" + ", ".join(map(str, value)) + "}" if isinstance(value, Mapping) else str(value)
+
+
 def short(text: str) -> str:
     """Return a text, cut when it is long."""
     return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 3] + "..."

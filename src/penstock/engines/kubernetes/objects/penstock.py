@@ -89,7 +89,8 @@ class QueueSpec(Wire, frozen=True):
         Share | None, Meta(description="How much of its guarantee others may use while it is idle; absent: all.")
     ] = None
     preemption_policy: Annotated[
-        Literal["PreemptLowerPriority", "Never"], Meta(description="Whom its jobs may ask to leave.")
+        Literal["PreemptLowerPriority", "Reclaim", "Never"],
+        Meta(description="Whom its jobs may ask to leave; Reclaim: those that hold its guarantee."),
     ] = "PreemptLowerPriority"
 
 

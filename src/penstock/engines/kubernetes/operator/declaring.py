@@ -24,6 +24,10 @@ WORDS = {CPU: "cpus", "cpus": "cpus", MEMORY: "memory", STORAGE: "storage", "sto
 """Resources of Kubernetes and of Penstock, in Penstock's words."""
 IN_MILLI = ("cpus", "devices")
 DEVICES = "devices"
+PREEMPTION: Mapping[str, c.PreemptionRule] = {
+    "PreemptLowerPriority": "lower_priority", "Reclaim": "reclaim", "Never": "never"
+}  # fmt: skip
+"""Whom the jobs of a queue may ask to leave, in the words of objects and ours."""
 FAIR_SHARE: c.BuiltinPolicy = "fair_share"
 Kind = TypeVar("Kind", c.Queue, c.Pool)
 Thing = TypeVar("Thing", objects.Queue, objects.ComputePool)
@@ -134,7 +138,7 @@ def queue_of(one: objects.Queue, known: c.Queue | None) -> c.Queue:
         guaranteed=quota(spec.guaranteed_capacity, "spec.guaranteedCapacity"),
         max=quota(spec.max_capacity, "spec.maxCapacity"),
         lend=None if lend is None else quota(lend, "spec.lendingLimit"),
-        preemption="never" if spec.preemption_policy == "Never" else "lower_priority",
+        preemption=PREEMPTION[spec.preemption_policy],
     )
 
 

@@ -15,7 +15,7 @@ from penstock.core.config.reader import QUANTITY_MAX, Reader, shown
 from penstock.core.model.errors import Problem, Problems, TooManyProblems
 from penstock.engines.kubernetes.objects.common import Metadata
 from penstock.engines.kubernetes.objects.penstock import Queue, QueueSpec
-from penstock.engines.kubernetes.operator.declaring import FairShare, quota
+from penstock.engines.kubernetes.operator.declaring import PREEMPTION, FairShare, quota
 from penstock.yamltext import loaded
 
 KEY = "queues.yaml"
@@ -124,9 +124,7 @@ _QUEUE = Section(
         "guaranteedCapacity": _capacity("what it can claim back at any time", "guaranteed_capacity"),
         "maxCapacity": _capacity("the most that it may hold", "max_capacity"),
         "lendingLimit": _capacity("how much of its guarantee others may use", "lending_limit"),
-        "preemptionPolicy": word(
-            "whom its jobs may ask to leave", ("PreemptLowerPriority", "Never"), at="preemption_policy"
-        ),
+        "preemptionPolicy": word("whom its jobs may ask to leave", tuple(PREEMPTION), at="preemption_policy"),
     },
     defaults={"guaranteed_capacity": {}, "max_capacity": {}},
 )
