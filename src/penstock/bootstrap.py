@@ -72,8 +72,8 @@ class ServeOptions(msgspec.Struct, frozen=True):
     check_invariants: bool = False
     kubernetes: bool = False
     """Pods of a Kubernetes cluster are the jobs; this machine is no node then."""
-    kubeconfig: Path | None = None
-    """None: the service account of the pod that the server runs in."""
+    kubeconfigs: tuple[Path, ...] = ()
+    """Read as one; none: the service account of the pod that the server runs in."""
     context: str = ""
     queue_config: str = ""
     """ConfigMap of the server's namespace that declares queues; empty: none."""
@@ -92,7 +92,7 @@ def options_of(raw: Mapping[str, Any]) -> ServeOptions:
         respawn_agents=raw.get("respawn_agents", True),
         check_invariants=raw.get("check_invariants", False),
         kubernetes=raw.get("kubernetes", False),
-        kubeconfig=_place(raw, "kubeconfig"),
+        kubeconfigs=tuple(map(whole, raw.get("kubeconfigs") or ())),
         context=raw.get("context", ""),
         queue_config=raw.get("queue_config", ""),
     )
@@ -143,9 +143,9 @@ def access_of(options: ServeOptions) -> "Access | None":
         return None
     if importlib.util.find_spec("aiohttp") is None:
         raise InvalidInput("--engine kubernetes needs aiohttp", hint="pip install 'penstock[kubernetes]'")
-    from penstock.engines.kubernetes.api.credentials import from_kubeconfig, in_cluster
+    from penstock.engines.kubernetes.api.credentials import from_kubeconfigs, in_cluster
 
-    return from_kubeconfig(options.kubeconfig, options.context) if options.kubeconfig else in_cluster()
+    return from_kubeconfigs(options.kubeconfigs, options.context) if options.kubeconfigs else in_cluster()
 
 
 def measured(declared: ClusterFile | None, nodes: Sequence[NodeSpec]) -> list[str]:

@@ -90,3 +90,13 @@ def test_a_kubeconfig_that_gives_no_access_is_named(alone):
     told = alone("up", "--engine", "kubernetes", "--kubeconfig", alone.file("{}", "kubeconfig"))
     assert told.code != 0
     assert "has no current-context" in told.err
+
+
+def test_kubeconfig_names_several_files(alone, monkeypatch):
+    first, second = (alone.file(text, name) for text, name in (("{}", "one"), (kubeconfig("lab"), "two")))
+    monkeypatch.setenv("KUBECONFIG", f"{first}:{second}:absent")
+    told = alone("up", "--engine", "kubernetes")
+    assert told.code != 0
+    assert f"/{second} has no server address: 'lab'" in told.err
+    odd = alone.file(kubeconfig("odd"), "three:four")
+    assert "has no server address: 'odd'" in alone("up", "--engine", "kubernetes", "--kubeconfig", odd).err

@@ -182,11 +182,24 @@ def test_names_are_those_of_objects_and_stay_apart():
     assert made == ["a-b", "a-b-2", "x" * 63, "unnamed", "9", "a.b", "root-2"]
 
 
+def test_a_queue_is_below_its_parents_new_name():
+    found = exported(config_of("queues: [{name: Lab_1}, {name: q, parent: Lab_1}]"))
+    admit(found.objects)
+    assert found.objects[1]["spec"]["parent"] == "lab-1"
+
+
 def test_a_tree_that_is_too_deep_for_volcano_is_said():
     queues = [{"name": f"q{i}", **({"parent": f"q{i - 1}"} if i else {})} for i in range(6)]
     found = exported(config_of(yaml.safe_dump({"queues": queues})))
     deep = [entry.key for entry in found.report if "--max-queue-depth" in entry.note]
     assert deep == ["queues.q5.parent"]
+
+
+def test_what_is_as_by_default_is_no_loss():
+    assert outcomes(exported(ClusterConfig())) == {
+        "root_policy": ("priority", "approximated"),
+        "queues.default.weight": ("1", "mapped"),
+    }
 
 
 def test_parents_come_before_the_queues_below_them():

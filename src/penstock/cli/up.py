@@ -65,7 +65,8 @@ def up(
     ] = False,
     engine: Annotated[str, typer.Option(help="What runs the jobs: local, or kubernetes (pods).")] = "local",
     kubeconfig: Annotated[
-        Path | None, typer.Option(envvar="KUBECONFIG", help="Kubeconfig of the cluster; in a pod its service account.")
+        Path | None,
+        typer.Option(envvar="KUBECONFIG", help="Kubeconfig of the cluster, or several; in a pod its service account."),
     ] = None,
     context: Annotated[str, typer.Option(help="Context of the kubeconfig; its current one by default.")] = "",
     queue_config: Annotated[
@@ -116,8 +117,16 @@ def _engine_options(engine: str, kubeconfig: Path | None, context: str, queue_co
         expected = f"the name of a ConfigMap such as {QUEUE_CONFIG}"
         raise InvalidInput(f"--queue-config is '{queue_config}', expected {expected}")
     return {
-        "kubernetes": True, "kubeconfig": _whole(kubeconfig), "context": context, "queue_config": queue_config
+        "kubernetes": True, "kubeconfigs": _kubeconfigs(kubeconfig), "context": context, "queue_config": queue_config
     }  # fmt: skip
+
+
+def _kubeconfigs(given: Path | None) -> list[str]:
+    """Return the files that --kubeconfig names: one, or several as KUBECONFIG has them."""
+    if given is None:
+        return []
+    names = [str(given)] if given.exists() else [part for part in str(given).split(os.pathsep) if part]
+    return [str(starts.whole(Path(name))) for name in names]
 
 
 def _whole(path: Path | None) -> str | None:

@@ -11,7 +11,13 @@ import time
 import pytest
 
 from penstock.engines.kubernetes.api import credentials as module
-from penstock.engines.kubernetes.api.credentials import PluginToken, TokenFile, from_kubeconfig, in_cluster
+from penstock.engines.kubernetes.api.credentials import (
+    PluginToken,
+    TokenFile,
+    from_kubeconfig,
+    from_kubeconfigs,
+    in_cluster,
+)
 from penstock.engines.kubernetes.api.errors import BadCredentials
 
 
@@ -61,11 +67,90 @@ def test_nobody_in_particular(tmp_path):
         ({"current-context": "other"}, "no context 'other'"),
         ({"clusters": []}, "no cluster 'lab'"),
         ({"users": []}, "no user 'me'"),
+        ({"users": 3}, "no user 'me'"),
+        ({"clusters": [{"name": "lab"}]}, "cluster 'lab' of .* has no server address: ''"),
     ],
 )
 def test_what_is_missing_is_named(tmp_path, change, text):
     with pytest.raises(BadCredentials, match=text):
         from_kubeconfig(kubeconfig(tmp_path, **change))
+
+
+def part(folder, current="", **named):
+    """Write a kubeconfig with `context_NAME`, `cluster_NAME` and `user_NAME`, each alone in its own folder."""
+    told = {"current-context": current}
+    for word, fields in named.items():
+        kind, _, name = word.partition("_")
+        told.setdefault(f"{kind}s", []).append({"name": name, kind: fields})
+    folder.mkdir()
+    path = folder / "config"
+    path.write_text(json.dumps(told))
+    return path
+
+
+MINE = {
+    "context_mine": {"cluster": "lab", "user": "me"},
+    "cluster_lab": {"server": "http://lab"},
+    "user_me": {"token": "a"},
+}
+OTHER = {"context_other": {"cluster": "far", "user": "me"}, "cluster_far": {"server": "http://far"}}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "context", "expected"),
+    [
+        ({"current": "mine", **MINE}, {"current": "other", **OTHER}, "", ("http://lab", "a", "default")),
+        ({**MINE}, {"current": "other", **OTHER}, "", ("http://far", "a", "default")),
+        ({"current": "mine", **MINE}, {**OTHER}, "other", ("http://far", "a", "default")),
+        ({"current": "mine", "context_mine": MINE["context_mine"]}, MINE, "", ("http://lab", "a", "default")),
+        (
+            {"current": "mine", **MINE},
+            {"user_me": {"token": "b"}, "cluster_lab": {"server": "http://b"}},
+            "",
+            ("http://lab", "a", "default"),
+        ),
+        (
+            {"current": "mine", **MINE},
+            {"context_mine": {"cluster": "lab", "user": "me", "namespace": "n"}},
+            "",
+            ("http://lab", "a", "default"),  # an entry counts whole: nothing is added to it
+        ),
+        ({"current": "mine", **MINE, "user_me": {}}, {"user_me": {"token": "b"}}, "", ("http://lab", "", "default")),
+    ],
+)
+def test_of_several_kubeconfigs_the_first_that_names_something_counts(tmp_path, first, second, context, expected):
+    access = from_kubeconfigs([part(tmp_path / "1", **first), part(tmp_path / "2", **second)], context)
+    assert (access.server, token_of(access), access.namespace) == expected
+
+
+def test_paths_in_kubeconfigs_start_at_the_folder_of_their_own(tmp_path):
+    plugin(tmp_path, "")
+    user = {"tokenFile": "secret"}
+    lab = {"server": "https://lab", "certificate-authority": "ca.crt"}
+    both = [part(tmp_path / "1", "mine", **(MINE | {"user_me": user})), part(tmp_path / "2", cluster_far=lab)]
+    (tmp_path / "1" / "secret").write_text("first")
+    assert token_of(from_kubeconfigs(both[::-1])) == "first"
+    far = part(tmp_path / "3", context_mine={"cluster": "far", "user": "me"})
+    with pytest.raises(BadCredentials, match=r"certificate-authority of .*/2/config cannot be read: .*/2/ca.crt"):
+        from_kubeconfigs([far, *both])
+
+
+def test_kubeconfigs_that_do_not_exist_are_left_out_unless_there_is_no_other(tmp_path):
+    mine = part(tmp_path / "1", "mine", **MINE)
+    assert from_kubeconfigs([tmp_path / "absent", mine]).server == "http://lab"
+    with pytest.raises(BadCredentials, match=r"none of the kubeconfigs .*/absent:.*/gone exists"):
+        from_kubeconfigs([tmp_path / "absent", tmp_path / "gone"])
+    (tmp_path / "bad").write_text("[")
+    with pytest.raises(BadCredentials, match="bad cannot be read"):
+        from_kubeconfigs([mine, tmp_path / "bad"])
+    with pytest.raises(BadCredentials, match="65 kubeconfigs are given, expected 64 at most"):
+        from_kubeconfigs([mine] * 65)
+
+
+def test_what_no_kubeconfig_has_is_said_of_all(tmp_path):
+    both = [part(tmp_path / "1", "lost", **MINE), part(tmp_path / "2", **OTHER)]
+    with pytest.raises(BadCredentials, match=r"the kubeconfig .*/1/config:.*/2/config has no context 'lost'"):
+        from_kubeconfigs(both)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import os
 import ssl
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -30,6 +30,7 @@ PLUGIN_WAIT_S = 60.0
 PLUGIN_OUTPUT_MAX = 2**20
 EXPIRES_EARLY_S = 60.0
 """A token of a plugin is replaced this long before it expires."""
+KUBECONFIGS_MAX = 64
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
@@ -177,89 +178,130 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = 
 
 def from_kubeconfig(path: Path, context: str = "") -> Access:
     """Return the access that a context of a kubeconfig gives, by default its current one. Raises: BadCredentials."""
+    return from_kubeconfigs((path,), context)
+
+
+def from_kubeconfigs(paths: Sequence[Path], context: str = "") -> Access:
+    """Return the access that a context of several kubeconfigs gives, by default the first current one that is named.
+
+    Of each name the first entry counts, whole. Of several files those that do not exist are left out.
+    Source: https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files
+    Raises: BadCredentials.
+    """
+    if len(paths) > KUBECONFIGS_MAX:
+        raise BadCredentials(f"{len(paths)} kubeconfigs are given, expected {KUBECONFIGS_MAX} at most")
+    found = [path for path in paths if path.exists()] if len(paths) > 1 else list(paths)
+    if not found:
+        raise BadCredentials(f"none of the kubeconfigs {_listed(paths)} exists")
+    return _Kubeconfig([(path, _read(path)) for path in found]).access(context)
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         top = loaded(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise BadCredentials(f"the kubeconfig {path} cannot be read: {error}") from None
-    return _Kubeconfig(path, top if isinstance(top, dict) else {}).access(context)
+    return top if isinstance(top, dict) else {}
+
+
+def _listed(paths: Iterable[Path]) -> str:
+    return os.pathsep.join(map(str, paths))
+
+
+class _Entry(NamedTuple):
+    """A context, cluster or user, and the file that it stands in."""
+
+    path: Path
+    fields: dict[str, Any]
 
 
 class _Kubeconfig:
-    """Reads one kubeconfig; relative paths in it start at its folder."""
+    """Reads kubeconfigs as one; relative paths in each start at its folder."""
 
-    def __init__(self, path: Path, top: dict[str, Any]) -> None:
-        self._path, self._top = path, top
+    def __init__(self, files: Sequence[tuple[Path, dict[str, Any]]]) -> None:
+        self._files = files
+        self._shown = f"the kubeconfig {_listed(path for path, _ in files)}"
 
     def access(self, context: str) -> Access:
-        chosen = context or str(self._top.get("current-context") or "")
+        current = (str(top.get("current-context") or "") for _, top in self._files)
+        chosen = context or next(filter(None, current), "")
         if not chosen:
-            raise BadCredentials(f"the kubeconfig {self._path} has no current-context", hint="name one with --context")
-        told = self._named("contexts", "context", chosen)
+            raise BadCredentials(f"{self._shown} has no current-context", hint="name one with --context")
+        told = self._named("contexts", "context", chosen).fields
         cluster = self._named("clusters", "cluster", str(told.get("cluster", "")))
-        user = self._named("users", "user", str(told.get("user", ""))) if told.get("user") else {}
-        server = str(cluster.get("server", ""))
+        name = str(told.get("user") or "")
+        user = self._named("users", "user", name) if name else _Entry(cluster.path, {})
+        server = str(cluster.fields.get("server", ""))
         if not server.startswith(("https://", "http://")):
-            raise BadCredentials(f"cluster '{told.get('cluster')}' of {self._path} has no server address: '{server}'")
-        security = self._security(cluster, user) if server.startswith("https") else None
-        return Access(server.rstrip("/"), self._tokens(user), security, str(told.get("namespace") or "default"))
+            raise BadCredentials(f"cluster '{told.get('cluster')}' of {cluster.path} has no server address: '{server}'")
+        security = _security(cluster, user) if server.startswith("https") else None
+        return Access(server.rstrip("/"), _tokens(user), security, str(told.get("namespace") or "default"))
 
-    def _named(self, section: str, field: str, name: str) -> dict[str, Any]:
-        for entry in self._top.get(section) or ():
-            if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(field), dict):
-                return dict(entry[field])
-        raise BadCredentials(f"the kubeconfig {self._path} has no {field} '{name}'")
+    def _named(self, section: str, field: str, name: str) -> _Entry:
+        for path, top in self._files:
+            entries = top.get(section)
+            for entry in entries if isinstance(entries, list) else ():
+                if isinstance(entry, dict) and entry.get("name") == name:
+                    found = entry.get(field)
+                    return _Entry(path, found if isinstance(found, dict) else {})
+        raise BadCredentials(f"{self._shown} has no {field} '{name}'")
 
-    def _tokens(self, user: dict[str, Any]) -> Tokens:
-        if user.get("token"):
-            return FixedToken(str(user["token"]))
-        if user.get("tokenFile"):
-            return TokenFile(self._path.parent / str(user["tokenFile"]))
-        plugin = user.get("exec")
-        if not isinstance(plugin, dict):
-            if "auth-provider" in user or "username" in user:
-                raise BadCredentials(
-                    f"the kubeconfig {self._path} uses a login that Kubernetes has removed",
-                    hint="use a token, a client certificate or an exec plugin",
-                )
-            return FixedToken()
-        version = str(plugin.get("apiVersion", ""))
-        if version not in EXEC_VERSIONS:
+
+def _tokens(entry: _Entry) -> Tokens:
+    path, user = entry
+    if user.get("token"):
+        return FixedToken(str(user["token"]))
+    if user.get("tokenFile"):
+        return TokenFile(path.parent / str(user["tokenFile"]))
+    plugin = user.get("exec")
+    if not isinstance(plugin, dict):
+        if "auth-provider" in user or "username" in user:
             raise BadCredentials(
-                f"the exec plugin of {self._path} speaks '{version}'", hint=f"expected: {' or '.join(EXEC_VERSIONS)}"
+                f"the kubeconfig {path} uses a login that Kubernetes has removed",
+                hint="use a token, a client certificate or an exec plugin",
             )
-        command = [str(plugin.get("command", "")), *map(str, plugin.get("args") or ())]
-        if os.sep in command[0]:
-            command[0] = str(self._path.parent / command[0])
-        env = {str(one["name"]): str(one["value"]) for one in plugin.get("env") or ()}
-        return PluginToken(command, env, version, str(plugin.get("installHint", "")))
+        return FixedToken()
+    version = str(plugin.get("apiVersion", ""))
+    if version not in EXEC_VERSIONS:
+        raise BadCredentials(
+            f"the exec plugin of {path} speaks '{version}'", hint=f"expected: {' or '.join(EXEC_VERSIONS)}"
+        )
+    command = [str(plugin.get("command", "")), *map(str, plugin.get("args") or ())]
+    if os.sep in command[0]:
+        command[0] = str(path.parent / command[0])
+    env = {str(one["name"]): str(one["value"]) for one in plugin.get("env") or ()}
+    return PluginToken(command, env, version, str(plugin.get("installHint", "")))
 
-    def _security(self, cluster: dict[str, Any], user: dict[str, Any]) -> ssl.SSLContext:
-        authority = self._bytes(cluster, "certificate-authority")
-        try:
-            found = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
-            if cluster.get("insecure-skip-tls-verify"):
-                found.check_hostname, found.verify_mode = False, ssl.CERT_NONE
-            certificate, key = (self._bytes(user, name) for name in ("client-certificate", "client-key"))
-            if certificate and key:
-                _load(found, certificate, key)
-        except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
-            raise BadCredentials(f"a certificate of {self._path} cannot be used: {error}") from None
-        return found
 
-    def _bytes(self, section: dict[str, Any], name: str) -> bytes:
-        """Return what `NAME-data` holds, or the file that NAME names; empty where neither is given."""
-        if section.get(f"{name}-data"):
-            try:
-                return base64.b64decode(str(section[f"{name}-data"]), validate=True)
-            except ValueError:
-                raise BadCredentials(f"{name}-data of {self._path} cannot be used: it is no base64") from None
-        if not section.get(name):
-            return b""
-        path = self._path.parent / str(section[name])
+def _security(cluster: _Entry, user: _Entry) -> ssl.SSLContext:
+    authority = _bytes(cluster, "certificate-authority")
+    try:
+        found = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
+        if cluster.fields.get("insecure-skip-tls-verify"):
+            found.check_hostname, found.verify_mode = False, ssl.CERT_NONE
+        certificate, key = (_bytes(user, name) for name in ("client-certificate", "client-key"))
+        if certificate and key:
+            _load(found, certificate, key)
+    except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
+        files = _listed(sorted({cluster.path, user.path}))
+        raise BadCredentials(f"a certificate of {files} cannot be used: {error}") from None
+    return found
+
+
+def _bytes(entry: _Entry, name: str) -> bytes:
+    """Return what `NAME-data` holds, or the file that NAME names; empty where neither is given."""
+    path, section = entry
+    if section.get(f"{name}-data"):
         try:
-            return path.read_bytes()
-        except OSError as error:
-            raise BadCredentials(f"{name} of {self._path} cannot be read: {error}") from None
+            return base64.b64decode(str(section[f"{name}-data"]), validate=True)
+        except ValueError:
+            raise BadCredentials(f"{name}-data of {path} cannot be used: it is no base64") from None
+    if not section.get(name):
+        return b""
+    try:
+        return (path.parent / str(section[name])).read_bytes()
+    except OSError as error:
+        raise BadCredentials(f"{name} of {path} cannot be read: {error}") from None
 
 
 def _load(security: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
