@@ -228,6 +228,15 @@ class PodJobs:
             f" ({dict(other.spec.labels).get(GANG_JOB_LABEL, other.spec.name)})" if other is not None else ""
         )
 
+    def rooms(self) -> Mapping[JobId, tuple[NodeName, ...]]:
+        state = self._service.controller.state
+        found: dict[JobId, tuple[NodeName, ...]] = {}
+        for job_id in set(state.indexes.stopping.values()):
+            job = state.jobs.get(job_id) if job_id is not None else None
+            if job is not None and job.state == "waiting" and job.room_made and job.room:
+                found[job.id] = tuple(place.node for place in job.room)
+        return found
+
     def outlooks(self, job_ids: Sequence[JobId], on_reply: Callable[[dict[JobId, Outlook]], None]) -> None:
         controller = self._service.controller
         now_ms = self._clock.unix_ms()

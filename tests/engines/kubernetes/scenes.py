@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any
 from unittest import mock
 
-from penstock.engines.kubernetes import binding, engine, saying, sessions, settling, stops
+from penstock.engines.kubernetes import binding, engine, nominating, saying, sessions, settling, stops
 from penstock.engines.kubernetes.api import reflector
 from penstock.engines.kubernetes.operator import applying, queuemap, statuses, telling
 from penstock.sim.apiserver.controllers import Controllers
@@ -21,6 +21,7 @@ from tests.engines.kubernetes.helpers import run, until
 PACE: tuple[tuple[Any, str, Any], ...] = (
     (telling, "LOOK_S", 0.03), (applying, "LOOK_S", 0.03), (applying, "TELL_S", 0.05),
     (saying, "LOOK_S", 0.03), (saying, "FIRST_S", 0.03), (saying, "LATER_S", 0.1), (saying, "PAUSE_S", 0.0),
+    (nominating, "LOOK_S", 0.01), (nominating, "CLEAR_S", 0.2),
     (engine, "AGAIN_S", 0.05), (settling, "SETTLE_S", 0.05), (sessions, "AGAIN_S", 0.1),
     (binding, "EVICTION_WAIT_S", 0.05), (stops, "EVICTION_WAIT_S", 0.05), (binding, "WAIT_S", (0.005, 0.05)),
     (statuses, "PAUSE_S", 0.03), (queuemap, "AGAIN_S", 0.05), (reflector, "BACKOFF_S", (0.01, 0.05)),

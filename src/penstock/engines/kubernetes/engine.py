@@ -25,6 +25,7 @@ from penstock.engines.kubernetes.gangs.gang import Facts, Gang, Slot
 from penstock.engines.kubernetes.gangs.registry import Gangs
 from penstock.engines.kubernetes.judging import Judging
 from penstock.engines.kubernetes.names import CHECKPOINT_ANNOTATION, CLUSTER_ANNOTATION, POOL_LABEL
+from penstock.engines.kubernetes.nominating import Nominating
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.offers import Offers
@@ -115,6 +116,7 @@ class KubernetesEngine:
         binder = Binder(client, wrote, identity, draw)
         self.placing = Placing(server, self.standing, self._gangs, binder, self._judging, maker)
         self._saying = Saying(client, self._gangs, server, wrote)
+        self._nominating = Nominating(client, server, self._gangs, self.pods.objects, wrote)
         self._telling = Telling(client, self._gangs, server, self._saying, self.view.elastic_jobs)
         self._queue_map = QueueMap(client, queues, draw) if queues is not None else None
         self._applying = Applying(client, server, self.view.declared, self.standing.hello_all, self._queue_map)
@@ -149,7 +151,7 @@ class KubernetesEngine:
             self._adopt(job)
         works = [self.nodes.run(), self.pods.run(), self.view.run(), self.standing.report(), self.standing.stand(),
                  self._settle(), self._again(), self._saying.run(), self._telling.run(),
-                 self._applying.run()]  # fmt: skip
+                 self._applying.run(), self._nominating.run(lambda: self.standing.begun)]  # fmt: skip
         if self._queue_map is not None:
             works.append(self._queue_map.run())
         try:
@@ -208,7 +210,12 @@ class KubernetesEngine:
             self.pod_changed(pod)
         for gang in self._gangs:
             for slot in gang.slots:
-                if slot.key is not None and not slot.pod:
+                if slot.key is None or slot.pod:
+                    continue
+                leaving = self.standing.at(slot.node).pod_of(slot.key)
+                if leaving is not None:
+                    slot.pod = leaving.metadata.name  # it holds its place until it is gone
+                else:
                     self.placing.miss(gang, slot, self._finished.get(slot.key))
             if gang.job_id is not None and not gang.members and gang.workload is None and not gang.placed:
                 self._server.cancel(gang.job_id, "its pods were deleted")

@@ -141,6 +141,10 @@ class Server(Protocol):
         """Return why a job's attempt is being stopped, with numbers."""
         ...
 
+    def rooms(self) -> Mapping[JobId, tuple[NodeName, ...]]:
+        """Return the waiting jobs for which others are leaving, each with the nodes that it starts on then, by rank."""
+        ...
+
     def outlooks(self, job_ids: Sequence[JobId], on_reply: Callable[[dict[JobId, Outlook]], None]) -> None:
         """Say why these jobs wait; those that wait no more are left out."""
         ...

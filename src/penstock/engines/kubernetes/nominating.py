@@ -1,0 +1,108 @@
+"""`status.nominatedNodeName`: where a pod of ours is to start once those that were asked to leave for it have left.
+
+Other schedulers keep that room free then, and autoscalers buy no node for the pod. It is written only while others
+leave for it: on a pod that merely waits it would keep autoscalers from buying the node that it needs.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+from penstock.core.model.ids import NodeName
+from penstock.engines.kubernetes.api.client import Client
+from penstock.engines.kubernetes.api.errors import KubernetesError
+from penstock.engines.kubernetes.asks import SCHEDULER
+from penstock.engines.kubernetes.binding import PODS
+from penstock.engines.kubernetes.gangs.registry import Gangs
+from penstock.engines.kubernetes.objects.pods import Pod
+from penstock.engines.kubernetes.server import Server
+from penstock.engines.kubernetes.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+"""Rooms are looked at this often."""
+CLEAR_S = 3.0
+"""A pod for which nobody leaves any more is bound by then; else it is no longer nominated."""
+WRITES_MAX = 8
+"""Pods that are written at a time."""
+
+
+class Nominating:
+    """Writes nominations. Everything runs on the engine's loop.
+
+    Args:
+        pods: all pods, by namespace and name.
+        wrote: takes in what the API server answered.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        server: Server,
+        gangs: Gangs,
+        pods: Mapping[tuple[str, str], Pod],
+        wrote: Callable[[Pod], None],
+    ) -> None:
+        self._client, self._server, self._gangs, self._pods, self._wrote = client, server, gangs, pods, wrote
+        self._nominated: dict[tuple[str, str], float] = {}
+        """Pods that are nominated, and since when nobody leaves for them (of the loop's clock); 0: somebody does."""
+        self._writing: set[tuple[str, str]] = set()
+        self._tasks = Tasks()
+
+    async def run(self, begun: Callable[[], bool]) -> None:
+        """Write until cancelled. Args: begun: whether all pods are known."""
+        try:
+            while not begun():
+                await asyncio.sleep(LOOK_S)
+            for key, pod in self._pods.items():  # nominated before a restart
+                if pod.spec.scheduler_name == SCHEDULER and pod.status.nominated_node_name:
+                    self._nominated[key] = 0.0
+            while True:
+                self._look(asyncio.get_running_loop().time())
+                await asyncio.sleep(LOOK_S)
+        finally:
+            self._tasks.cancel()
+
+    def _look(self, now_s: float) -> None:
+        wanted = dict(self._wanted())
+        for key, node in wanted.items():
+            self._nominated[key] = 0.0
+            if self._pods[key].status.nominated_node_name != node:
+                self._write(key, node)
+        for key in self._nominated.keys() - wanted.keys():
+            pod = self._pods.get(key)
+            if pod is None or pod.spec.node_name or pod.over or not pod.status.nominated_node_name:
+                if key not in self._writing:
+                    del self._nominated[key]
+            elif not self._nominated[key]:
+                self._nominated[key] = now_s
+            elif now_s - self._nominated[key] >= CLEAR_S:
+                self._write(key, None)
+
+    def _wanted(self) -> Iterator[tuple[tuple[str, str], NodeName]]:
+        """Yield pods for which others leave, and the node that they are to start on."""
+        for job_id, nodes in self._server.rooms().items():
+            gang = self._gangs.of_job(job_id)
+            if gang is None or gang.placed:
+                continue
+            for slot, node in zip(gang.slots, nodes, strict=False):
+                pod = self._pods.get((gang.namespace, slot.pod)) if slot.pod else None
+                if pod is not None and not (pod.spec.node_name or pod.over or pod.leaving):
+                    yield (gang.namespace, slot.pod), node
+
+    def _write(self, key: tuple[str, str], node: NodeName | None) -> None:
+        if key not in self._writing and len(self._writing) < WRITES_MAX:
+            self._writing.add(key)
+            self._tasks.begin(self._patch(key, self._pods[key], node))
+
+    async def _patch(self, key: tuple[str, str], pod: Pod, node: NodeName | None) -> None:
+        meta = pod.metadata
+        body = {"metadata": {"uid": meta.uid}, "status": {"nominatedNodeName": node}}
+        try:
+            self._wrote(await self._client.patch(PODS.path(*key, "status"), body, Pod, "strategic"))
+        except KubernetesError as error:
+            log.info("a nomination could not be written", extra={"pod": pod.key, "problem": error.message})
+            await asyncio.sleep(LOOK_S)
+        finally:
+            self._writing.discard(key)
