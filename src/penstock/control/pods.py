@@ -233,7 +233,7 @@ class PodJobs:
         found: dict[JobId, tuple[NodeName, ...]] = {}
         for job_id in set(state.indexes.stopping.values()):
             job = state.jobs.get(job_id) if job_id is not None else None
-            if job is not None and job.state == "waiting" and job.room_made and job.room:
+            if job is not None and job.state == "waiting":
                 found[job.id] = tuple(place.node for place in job.room)
         return found
 
@@ -257,7 +257,7 @@ class PodJobs:
                 text += f"; {exit_info.problem.removeprefix(POD)}"
             if told.start_by_ms:
                 text += f"; starts within {format_duration(told.start_by_ms - question.now_ms)} at the latest"
-            found[question.job.id] = Outlook(told.code, text, tuple(place.node for place in question.job.room))
+            found[question.job.id] = Outlook(told.code, text)
         return found
 
     def cancel(self, job_id: JobId, reason: str) -> None:

@@ -84,12 +84,13 @@ class Nominating:
         """Yield pods for which others leave, and the node that they are to start on."""
         for job_id, nodes in self._server.rooms().items():
             gang = self._gangs.of_job(job_id)
-            if gang is None or gang.placed:
-                continue
+            if gang is None:
+                continue  # its pods have been deleted, and its job is about to be cancelled
             for slot, node in zip(gang.slots, nodes, strict=False):
-                pod = self._pods.get((gang.namespace, slot.pod)) if slot.pod else None
+                key = (gang.namespace, slot.pod)
+                pod = self._pods.get(key)
                 if pod is not None and not (pod.spec.node_name or pod.over or pod.leaving):
-                    yield (gang.namespace, slot.pod), node
+                    yield key, node
 
     def _write(self, key: tuple[str, str], node: NodeName | None) -> None:
         if key not in self._writing and len(self._writing) < WRITES_MAX:

@@ -38,13 +38,11 @@ class LiveJob(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """Why a job waits, in words with numbers, and where room is made for it."""
+    """Why a job waits, in words with numbers."""
 
     code: str
     """As of explanations; '' where it does not wait."""
     text: str
-    nodes: tuple[NodeName, ...] = ()
-    """By rank: nodes on which it starts once others have left."""
 
 
 Phase = Literal["waiting", "starting", "running", "stopping", "succeeded", "failed", "cancelled"]
