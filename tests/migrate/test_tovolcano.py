@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from penstock.core.config.cluster import parse_cluster
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import InvalidInput
-from penstock.migrate import volcano
+from penstock.migrate import kueue, volcano, yunikorn
 from penstock.migrate.errors import ImportFault
 from penstock.migrate.exporting import to_volcano
 from penstock.migrate.report import MigrationReport
@@ -90,6 +90,14 @@ def test_the_sample_of_volcano_is_the_same_after_the_way_there_and_back(tmp_path
         assert (after.parent, after.weight, after.max) == (before.parent, before.weight, before.max)
         assert after.guaranteed == before.guaranteed
     assert back[1] == config.queues[1]
+
+
+@pytest.mark.parametrize("source", [kueue, yunikorn])
+def test_what_comes_from_other_schedulers_volcano_takes(source):
+    config = source.read([SAMPLES / source.__name__.rpartition(".")[2] / "queues.yaml"]).config
+    found = exported(config)
+    admit(found.objects)
+    assert len(found.objects) == len(config.queues)
 
 
 @given(sources())

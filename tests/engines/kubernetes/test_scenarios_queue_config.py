@@ -73,10 +73,12 @@ async def test_a_wrong_file_changes_nothing_and_says_why(s: Scene) -> None:
 
 
 @in_scene("n1")
-async def test_a_config_map_without_the_key_says_what_it_has(s: Scene) -> None:
+async def test_a_config_map_without_the_key_says_what_it_has(s: Scene, caplog: pytest.LogCaptureFixture) -> None:
     put(s, RESEARCH, key="queue.yaml")
     await soon(lambda: said(s)[1] == "InvalidQueues")
     assert said(s)[2] == "nothing was changed: the key queues.yaml is missing; its keys: queue.yaml"
+    logged = [vars(one)["problem"] for one in caplog.records if "config_map" in vars(one)]
+    assert logged == [said(s)[2]]
     assert queues(s) == {"default"}
 
 
