@@ -14,12 +14,15 @@ from penstock.yamltext import VALUES_MAX, jsonable, loaded, read_yaml
         ("a: 2026-13-45", "month must be in 1..12"),
         ("a: 1\nb: [1\n", "line 3, column 1"),
         ("&a [*a]", "nested too deep"),
+        ("a: !!int ''", "not what its tag says"),
+        ("a: !!bool x", "not what its tag says"),
+        ("a: !!timestamp x", "not what its tag says"),
         (
             "\n".join([f"a0: &a0 [{'1, ' * 100}]", *(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 100}]" for n in range(1, 9))]),
             "more than",
         ),
     ],
-    ids=["lists", "mappings", "date", "mark", "itself", "repeated"],
+    ids=["lists", "mappings", "date", "mark", "itself", "int", "bool", "timestamp", "repeated"],
 )
 def test_a_text_that_cannot_be_a_request_is_refused(tmp_path, monkeypatch, text, said):
     monkeypatch.setattr("penstock.yamltext.VALUES_MAX", 10_000)

@@ -89,6 +89,8 @@ def loaded(text: str, *, aliases: bool = True, doubles: bool = True) -> Any:
         raise ValueError(f"{where}{error.problem}") from error
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
+    except (LookupError, AttributeError, TypeError, ArithmeticError) as error:
+        raise ValueError("a value is not what its tag says (such as !!int)") from error
 
 
 TOO_DEEP = f"it is nested too deep: at most {DEPTH_MAX} lists and mappings"
