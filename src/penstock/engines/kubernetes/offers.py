@@ -6,7 +6,7 @@ from penstock.engines.kubernetes.asks import keys_of
 from penstock.engines.kubernetes.gangs.dialects import NotYet, gang_of
 from penstock.engines.kubernetes.gangs.gang import Facts, Gang, GangId, Refused, differs
 from penstock.engines.kubernetes.gangs.registry import Gangs
-from penstock.engines.kubernetes.gangs.workloads import Elastic, Workload
+from penstock.engines.kubernetes.gangs.workloads import Elastic, Workload, gang_id_of
 from penstock.engines.kubernetes.judging import Judging
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.placing import Placing
@@ -79,7 +79,7 @@ class Offers:
             self.offer(pod)
 
     def workload_changed(self, workload: Workload) -> None:
-        gang_id = workload.namespace, f"{workload.kind.plural.removesuffix('s')}/{workload.name}"
+        gang_id = gang_id_of(workload)
         known = self._gangs.get(gang_id)
         if not self._view.started_here(workload):
             return
@@ -119,8 +119,16 @@ class Offers:
                 return
             gang.ended_job = JobId(elastic.job)
 
+    def claims_changed(self, gang_id: GangId) -> None:
+        """Look again at a workload whose templates name a claim that has changed."""
+        gang = self._gangs.get(gang_id)
+        if gang is None or gang.workload is None:
+            return
+        gang.refused, gang.edited = False, gang.edited or (gang.job_id is not None and not gang.placed)
+        self.workload_changed(gang.workload)
+
     def workload_gone(self, workload: Workload) -> None:
-        gang = self._gangs.get((workload.namespace, f"{workload.kind.plural.removesuffix('s')}/{workload.name}"))
+        gang = self._gangs.get(gang_id_of(workload))
         if gang is None:
             return
         gang.workload = None
