@@ -3,6 +3,7 @@
 import asyncio
 from unittest import mock
 
+from penstock.core.model.ids import NodeName
 from penstock.engines.kubernetes.volumes import getting
 from penstock.sim.apiserver.requests import Fault
 from penstock.sim.apiserver.volumes import SELECTED, ZONE
@@ -129,15 +130,12 @@ async def test_a_node_for_which_no_volume_is_made_is_not_chosen_again(c: Scene) 
     c.controllers.volumes.refusing.add("a1")
     storage_class(c, "zonal")
     claim(c, "data")
-    c.theirs("load", gpus=2, node="b1")  # the tighter node, a1, comes last by itself: it is kept for it by this
-    c.pod("one", gpus=3, volumes=using("data"), nodeSelector={ZONE: "a"})
-    await c.waits("one")
-    c.change("/pods", "load", {"status": {"phase": "Succeeded"}}, part="status")
-    c.pod("two", gpus=3, volumes=using("data2"))
-    claim(c, "data2")
-    assert await placed(c, "two") == ["b1"]
-    assert reached(c, "two")
-    c.controllers.volumes.refusing.clear()
+    c.theirs("load", gpus=1, node="a1")  # it is the tighter one from now on, and tried first
+    await until(lambda: c.state.nodes["a1"].others.devices != ())
+    c.pod("one", gpus=3, volumes=using("data"))
+    assert await placed(c, "one") == ["b1"]
+    assert reached(c, "one")
+    assert c.requests("PATCH", "persistentvolumeclaims/data") == 2, "it was tried once on each"
 
 
 @in_scene("n1")
@@ -324,9 +322,13 @@ async def test_a_shared_volume_counts_once_on_its_node(c: Scene) -> None:
     c.gang("team", 3, gpus=1, volumes=using("shared"))
     assert await placed(c, "team-0", "team-1", "team-2") == ["n1", "n1", "n1"]
     bound(c, "second", {HOST: "n1"}, "zonal", "ReadWriteMany", csi={"driver": DRIVER, "volumeHandle": "second"})
+    limits(c, n2=1)
+    c.node("n2", **{HOST: "n1"})  # the second volume is reached from there, too
+    await until(c.ready)
     c.pod("other", volumes=using("second"))
-    await until(lambda: f"its node would hold 2 volumes of {DRIVER}, and can hold 1" in c.says("other")[1])
-    assert c.where("other") == [""]
+    assert await placed(c, "other") == ["n2"], "the first node is tighter, and tried first"
+    why = c.at_work.volumes.refusal_of(NodeName("n1"), c.at_work.pods.objects["default", "other"])
+    assert why == f"its node would hold 2 volumes of {DRIVER}, and can hold 1"
 
 
 def room(c: Scene, zone: str, size: str) -> None:

@@ -33,7 +33,7 @@ from penstock.engines.kubernetes.volumes.matching import (
 from penstock.engines.kubernetes.volumes.view import ClaimKey, VolumeView
 
 STOCK = "volumes:"
-"""Begins the names of amounts of volumes that are there, by class and least size in bytes."""
+"""Begins the names of amounts of volumes that are there, by class and least size."""
 SIZES_MAX = 64
 """Different sizes that are counted; claims of further ones count as claims of any size."""
 MEMO_MAX = 10_000
@@ -153,7 +153,7 @@ class Stock:
             if len(self._sizes) >= SIZES_MAX:
                 size = 0
             self._sizes[found.metadata.name, size] = None
-        return f"{STOCK}{found.metadata.name}:{size}"
+        return _amount(found.metadata.name, size)
 
     @property
     def sizes(self) -> int:
@@ -167,7 +167,7 @@ class Stock:
             near = self._view.near(name, node)
             count = sum(room_in(one) >= size and self._counts(one) and reaches(node, one) for one in near)
             if count:
-                found[f"{STOCK}{name}:{size}"] = count
+                found[_amount(name, size)] = count
         return found
 
     def _counts(self, volume: Volume) -> bool:
@@ -182,3 +182,9 @@ class Stock:
     def counts_class(self, name: str) -> bool:
         """Return whether the volumes of a class are amounts of nodes."""
         return any(one == name for one, _ in self._sizes)
+
+
+def _amount(name: str, size: int) -> str:
+    """Return the name of an amount; other sizes have other names."""
+    whole = size > 0 and size % 2**30 == 0
+    return f"{STOCK}{name}:{f'{size >> 30}Gi' if whole else size}"

@@ -35,7 +35,7 @@ from penstock.engines.kubernetes.volumes.view import ClaimKey, Heard, VolumeView
 
 NOT_READY = "VolumeNotReady"
 REFUSED_S = 60.0
-"""A node for which a class made no volume for a claim is not chosen for it again before."""
+"""A node for which no volume was made, or that could hold no more of them, is not chosen again before."""
 LOOKS_MAX = 500
 """Pods that are looked at again in one turn of the loop; others follow in the next."""
 OTHERS_MAX = 100
@@ -77,8 +77,8 @@ class Volumes:
         self._starting: dict[str, NodeName] = {}
         self._starting_on: dict[NodeName, dict[str, Pod]] = {}
         """Pods whose volumes are made ready, or that are bound next, and where."""
-        self._kept_off: dict[ClaimKey, dict[NodeName, float]] = {}
-        """Nodes for which a class made no volume for a claim, and until when (of the loop's clock) that counts."""
+        self._kept_off: dict[ClaimKey | str, dict[NodeName, float]] = {}
+        """Nodes that did not do for a claim, or a pod by its key, and until when (of the loop's clock) that counts."""
         self._claims: dict[ClaimKey, None] = {}
         self._classes: set[str] = set()
         self._due: dict[str, None] = {}
@@ -148,6 +148,7 @@ class Volumes:
     def pod_gone(self, pod: Pod) -> None:
         """Forget a pod: others may use its claims."""
         self._started(pod)
+        self._kept_off.pop(pod.key, None)
         for key in self.users.drop(pod.key):
             self._let_others(key)
             if not self.users.of(key):
@@ -315,7 +316,7 @@ class Volumes:
                 found = all_of(found, reach_of(volume) if volume is not None else ())
             else:
                 found = all_of(found, self._terms_of(claim))
-        return found
+        return all_of(found, self._terms_beyond(pod.key))
 
     def _terms_of(self, claim: VolumeClaim) -> LabelTerms:
         """Return where a claim without a volume can get one."""
@@ -323,10 +324,12 @@ class Volumes:
         told = claim.metadata.annotations.get(SELECTED_ANNOTATION, "")
         if told and not self._getting.tells(claim.key):
             found = all_of(found, ((LabelRule(NAME_FIELD, "in", (told,)),),))
-        off = self._kept_off.get(claim.key)
-        if off:
-            found = all_of(found, ((LabelRule(NAME_FIELD, "not_in", tuple(sorted(off))),),))
-        return found
+        return all_of(found, self._terms_beyond(claim.key))
+
+    def _terms_beyond(self, key: ClaimKey | str) -> LabelTerms:
+        """Return all nodes but those that did not do."""
+        off = self._kept_off.get(key)
+        return ((LabelRule(NAME_FIELD, "not_in", tuple(sorted(off))),),) if off else ()
 
     # Amounts.
 
@@ -363,7 +366,11 @@ class Volumes:
         chosen = self._stock.choose(found, self._unbound(uses))
         if isinstance(chosen, str):
             return chosen
-        return self._limits.full(node, pod, (*self._pods_at(node), *self._starting_on.get(node, {}).values()))
+        others = (*self._pods_at(node), *self._starting_on.get(node, {}).values())
+        full = self._limits.full(node, pod, others)
+        if full:
+            self._refuse(pod.key, node)
+        return full
 
     def _unbound(self, uses: Iterable[Use]) -> list[VolumeClaim]:
         claims = (self.view.claim(use.key) for use in uses)
@@ -410,18 +417,25 @@ class Volumes:
             self._let_others(use.key)
             self._due[pod.key] = None
 
-    def _refuse(self, key: ClaimKey, node: NodeName) -> None:
-        """Keep a claim off a node for a while: its class made no volume there."""
+    def _refuse(self, key: ClaimKey | str, node: NodeName) -> None:
+        """Keep a claim, or a pod, off a node for a while."""
         loop = asyncio.get_running_loop()
         self._kept_off.setdefault(key, {})[node] = loop.time() + REFUSED_S
         loop.call_later(REFUSED_S, self._let_again, key)
+        self._look_at(key)
 
-    def _let_again(self, key: ClaimKey) -> None:
+    def _let_again(self, key: ClaimKey | str) -> None:
         now_s = asyncio.get_running_loop().time()
         left = {node: until_s for node, until_s in self._kept_off.pop(key, {}).items() if until_s > now_s}
         if left:
             self._kept_off[key] = left
-        self._claims[key] = None
+        self._look_at(key)
+
+    def _look_at(self, key: ClaimKey | str) -> None:
+        if isinstance(key, str):
+            self._due[key] = None
+        else:
+            self._claims[key] = None
 
 
 def _age(pod: Pod) -> tuple[str, str]:
