@@ -385,6 +385,22 @@ async def test_pods_with_volumes_bound_at_once_settle(c: Scene) -> None:
     assert all(reached(c, pod["metadata"]["name"]) for pod in c.pods_of("train"))
 
 
+@in_scene("n1", "n2")
+async def test_a_workload_that_lost_its_node_goes_where_volumes_have_come_since(c: Scene) -> None:
+    """While it had a place nothing was planned for it: what its template asks for has changed by the next time."""
+    local_class(c)
+    volume(c, "first", on={HOST: "n1"})
+    c.job("train", 1, pods=template(1, volumes=own("data", "local")))
+    await until(lambda: c.nodes_of("train") == ["n1"])
+    volume(c, "second", on={HOST: "n2"})
+    await until(lambda: c.at_work.volumes.view.volume("second") is not None)
+    (pod,) = c.pods_of("train")
+    c.store.delete(c.kind("nodes"), ("", "n1"))
+    c.delete(pod["metadata"]["name"])
+    await until(lambda: c.nodes_of("train") == ["n2"])
+    assert reached(c, c.pods_of("train")[0]["metadata"]["name"])
+
+
 @in_scene("n1")
 async def test_an_ephemeral_claim_has_to_be_the_pods_own(c: Scene) -> None:
     bound(c, "one-data", {HOST: "n1"})

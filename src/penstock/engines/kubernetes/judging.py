@@ -1,6 +1,7 @@
 """What the engine knows of pods and nodes beyond what stands on them: what a pod asks for, whether a node takes it."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from msgspec import structs
 
@@ -12,7 +13,7 @@ from penstock.engines.kubernetes.amounts import BadAmount, Sums, pod_sums, sum_o
 from penstock.engines.kubernetes.asks import ask_of, gathered, keys_of, unsupported
 from penstock.engines.kubernetes.budgets import Budgets
 from penstock.engines.kubernetes.claims import AllClaims
-from penstock.engines.kubernetes.gangs.gang import Gang, Refused, differs
+from penstock.engines.kubernetes.gangs.gang import Gang, Refused, differs, slots_of
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.selectors import Selectors
@@ -72,6 +73,14 @@ class Judging:
         spec = self._standing.specs.get(name)
         reached = spec is not None and accepted(ask.label_terms, dict(spec.labels))
         return not reached or differs(structs.replace(ask, label_terms=planned.label_terms), planned)
+
+    def edited(self, gang: Gang) -> bool:
+        """Return whether the pods of a gang ask for something else than was planned, or for what cannot be read."""
+        try:
+            asked = slots_of(gang, partial(self.ask_of, gang)) if gang.complete else []
+        except BadAmount:
+            return True
+        return any(differs(one.ask, known.ask) for one, known in zip(asked, gang.slots, strict=False))
 
     def refusal_of(self, name: NodeName, ask: ReplicaAsk, pod: Pod) -> str:
         """Return why a node does not take a pod that asks for this now, whatever was planned; '' if it does."""

@@ -93,8 +93,11 @@ class Offers:
         )
         if workload.elastic is not None:
             self._take_elastic(gang, workload.elastic)
-        for one in workload.sets:
-            self._nodes.ask_about(keys_of(self._judging.ask_of(gang, one.pod)))
+        try:
+            for one in workload.sets:
+                self._nodes.ask_about(keys_of(self._judging.ask_of(gang, one.pod)))
+        except BadAmount as error:
+            self._saying.refuse_gang(gang, Refused("InvalidAmount", str(error)))
         if workload.over and not gang.placed and gang.job_id is not None:
             self._server.cancel(gang.job_id, "its workload has ended")
             self._gangs.forget(gang)
@@ -124,7 +127,7 @@ class Offers:
         gang = self._gangs.get(gang_id)
         if gang is None or gang.workload is None:
             return
-        gang.refused, gang.edited = False, gang.edited or (gang.job_id is not None and not gang.placed)
+        self._gangs.unlearn(gang)
         self.workload_changed(gang.workload)
 
     def workload_gone(self, workload: Workload) -> None:

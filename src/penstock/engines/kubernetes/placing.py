@@ -12,7 +12,7 @@ from penstock.core.messages.orders import Acknowledge, CheckNode, Order, StartRe
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName
 from penstock.engines.kubernetes.binding import WITHDRAWN, Binder
-from penstock.engines.kubernetes.gangs.gang import Gang, GangId, Slot, differs, fill
+from penstock.engines.kubernetes.gangs.gang import Gang, GangId, Slot, differs, fill, pods_of
 from penstock.engines.kubernetes.gangs.registry import Gangs
 from penstock.engines.kubernetes.judging import Judging
 from penstock.engines.kubernetes.objects.pods import Pod
@@ -22,7 +22,7 @@ from penstock.engines.kubernetes.server import Server
 from penstock.engines.kubernetes.sessions import Nodes
 from penstock.engines.kubernetes.stops import Stops
 from penstock.engines.kubernetes.tasks import Tasks
-from penstock.engines.kubernetes.together import Together
+from penstock.engines.kubernetes.together import Together, claims_something
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,8 @@ PODS_S = 120.0
 """A workload that was started has made its pods by then."""
 REPLACED_S = 60.0
 """A pod that ended without being asked to has been made anew by its controller by then."""
+LEARNED_S = 300.0
+"""Where the volumes of pods were counts for those that come after them for so long."""
 
 
 CHANGED = "it asks for something else by now"
@@ -226,6 +228,8 @@ class Placing:
             self._leave_node(gang, slot, why)
         elif changed:
             gang.learned[slot.template], gang.edited, slot.pod = ask, True, ""
+            if claims_something(pod):
+                self._nodes.later(LEARNED_S, partial(self._gangs.unlearn, gang))
             self._give_up(slot, "its pods ask for something else than their template says: they are planned anew")
         else:
             self._begin_bind(gang, self._nodes.at(slot.node), slot, pod)
@@ -335,6 +339,7 @@ class Placing:
         if slot.key in on.starting and slot.key not in self._binding:
             del on.starting[slot.key]
             slot.waits = False
+            self._together.leave(slot.key)
             on.finished(slot.key, problem)
             self._tell(on, slot.key)
 
@@ -393,10 +398,11 @@ class Placing:
 
     def _note_edits(self, gang: Gang) -> None:
         """Compare what pods ask for with what was planned: what they claim may have changed while they had places."""
-        if gang.workload is None:
-            pods = ((slot, gang.members.get(slot.pod)) for slot in gang.slots)
-            asked = ((slot, self._judging.ask_of(gang, pod)) for slot, pod in pods if pod is not None)
-            gang.edited = gang.edited or any(differs(ask, slot.ask) for slot, ask in asked)
+        if not any(map(claims_something, pods_of(gang))):
+            return
+        if gang.workload is not None and not gang.edited:
+            gang.learned.clear()  # it was about the volumes of pods that are gone
+        gang.edited = gang.edited or self._judging.edited(gang)
 
     def node_gone(self, on: OnNode) -> None:
         """Forget what was on a node that is gone: the server counts its replicas as lost."""

@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId
-from penstock.engines.kubernetes.gangs.gang import Gang
+from penstock.engines.kubernetes.gangs.gang import Gang, pods_of
 from penstock.engines.kubernetes.objects.pods import Pod
 
 LOOK_S = 0.5
@@ -44,7 +44,7 @@ class Together:
         """Note that the start of a replica begins."""
         start = self._of(key)
         if start is None:
-            if not any(claims_something(pod) for pod in gang.members.values()):
+            if not any(map(claims_something, pods_of(gang))):
                 return
             start = self._starts[key.job_id] = _Start(key.attempt, set(), asyncio.Event())
             if gang.workload is None:
@@ -59,6 +59,14 @@ class Together:
             start.failed = True
             start.all_ready.set()
 
+    def leave(self, key: ReplicaKey) -> None:
+        """Note that the others wait for a replica no more: it is ready, or ended well before it started."""
+        start = self._of(key)
+        if start is not None:
+            start.ranks.discard(key.rank)
+            if not start.ranks:
+                start.all_ready.set()
+
     def wanted(self, key: ReplicaKey) -> bool:
         """Return whether no other replica of an attempt has failed to start."""
         start = self._of(key)
@@ -69,9 +77,7 @@ class Together:
         start = self._of(key)
         if start is None:
             return
-        start.ranks.discard(key.rank)
-        if not start.ranks:
-            start.all_ready.set()
+        self.leave(key)
         while wanted() and start.ranks:
             try:
                 async with asyncio.timeout(LOOK_S):

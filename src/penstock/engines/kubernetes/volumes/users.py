@@ -52,6 +52,8 @@ class Users:
         self._of_pod: dict[str, tuple[ClaimKey, ...]] = {}
         self._gangs: dict[ClaimKey, dict[GangId, None]] = {}
         self._of_gang: dict[GangId, tuple[ClaimKey, ...]] = {}
+        self._own: dict[ClaimKey, ClaimSpec] = {}
+        """What templates say of claims of each pod's own, by the names that no claim has."""
 
     def put(self, pod: Pod) -> tuple[ClaimKey, ...]:
         """Note a pod, or its newer version. Returns: the claims that it names, where it was not known before."""
@@ -77,14 +79,17 @@ class Users:
     def put_gang(self, gang_id: GangId, pods: Iterable[Pod]) -> None:
         """Note the templates of a gang; none: it is gone."""
         for key in self._of_gang.pop(gang_id, ()):
+            self._own.pop(key, None)
             gangs = self._gangs.get(key, {})
             gangs.pop(gang_id, None)
             if not gangs:
                 self._gangs.pop(key, None)
-        keys = tuple(dict.fromkeys(use.key for pod in pods for use in uses_of(pod)))
-        if keys:
-            self._of_gang[gang_id] = keys
-            for key in keys:
+        uses = {use.key: use for pod in pods for use in uses_of(pod)}
+        if uses:
+            self._of_gang[gang_id] = tuple(uses)
+            for key, use in uses.items():
+                if use.own is not None:
+                    self._own[key] = use.own
                 self._gangs.setdefault(key, {})[gang_id] = None
 
     def of(self, key: ClaimKey) -> Collection[Pod]:
@@ -92,6 +97,10 @@ class Users:
 
     def gangs_of(self, key: ClaimKey) -> Iterable[GangId]:
         return self._gangs.get(key, ())
+
+    def own_of(self, key: ClaimKey) -> ClaimSpec | None:
+        """Return what a template says of a claim that is made for each of its pods."""
+        return self._own.get(key)
 
     def claims(self) -> Iterator[ClaimKey]:
         """Yield all claims that anything names."""

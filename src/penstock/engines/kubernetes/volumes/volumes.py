@@ -223,9 +223,10 @@ class Volumes:
 
     def _waits_for_class(self, key: ClaimKey) -> bool:
         claim = self.view.claim(key)
-        if claim is None:
-            return True
-        return not is_bound(claim) and ("" in self._classes or (claim.spec.storage_class_name or "") in self._classes)
+        spec = claim.spec if claim is not None else self.users.own_of(key)
+        if spec is None or (claim is not None and is_bound(claim)):
+            return False
+        return "" in self._classes or (spec.storage_class_name or "") in self._classes
 
     # While a gang is planned.
 
