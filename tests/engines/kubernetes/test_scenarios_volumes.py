@@ -176,13 +176,31 @@ async def test_a_gang_whose_volumes_are_in_two_zones_is_placed_whole_or_not_at_a
 @in_scene()
 async def test_an_unbound_claim_that_a_gang_shares_ties_it_to_one_zone(c: Scene) -> None:
     """The first pod decides where the volume is; the gang settles where all of it reach it."""
-    await zones(c, "a1", "a2", "b1", "b2")
+    for name, zone in (("n1", "a"), ("n2", "b"), ("n3", "a"), ("n4", "b")):
+        c.node(name, **{ZONE: zone})
+    await until(c.ready)
     storage_class(c, "zonal")
     claim(c, "data", "zonal", "10Gi", "ReadWriteMany")
     c.gang("team", 2, gpus=4, volumes=using("data"))
     found = await placed(c, "team-0", "team-1")
     assert len({zone_of(c, node) for node in found}) == 1
     assert all(reached(c, name) for name in ("team-0", "team-1"))
+
+
+@in_scene("n1", "n2")
+async def test_a_claim_for_which_a_node_was_chosen_before_ties_its_pod_to_it(c: Scene) -> None:
+    """By another scheduler, or by a start that came to nothing: its volume may be on the way."""
+    storage_class(c, "zonal")
+    claim(c, "data")
+    c.change(CLAIMS, "data", {"metadata": {"annotations": {SELECTED: "n2"}}})
+    c.controllers.volumes.idle = True
+    c.theirs("load", gpus=2, node="n1")  # the tighter one
+    await until(lambda: c.state.nodes["n1"].others.devices != ())
+    c.pod("one", volumes=using("data"))
+    await until(lambda: c.states() == {"one": "starting"})
+    c.controllers.volumes.idle = False
+    c.controllers.volumes.reconcile()
+    assert await placed(c, "one") == ["n2"]
 
 
 @in_scene("n1")
