@@ -5,9 +5,12 @@ import pytest
 
 from penstock.core.model.selectors import accepted, terms_text
 from penstock.engines.kubernetes.asks import NOWHERE
+from penstock.engines.kubernetes.objects.common import LabelSelector
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.volumes import StorageCapacity, StorageClass, Volume, VolumeClaim
 from penstock.engines.kubernetes.volumes import matching
+from penstock.engines.kubernetes.volumes.stock import Stock
+from penstock.engines.kubernetes.volumes.view import Heard, VolumeView
 
 ZONE, HOST, BETA = "topology.kubernetes.io/zone", "kubernetes.io/hostname", "failure-domain.beta.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
@@ -221,3 +224,98 @@ def test_whose_limits_count_for_a_volume(spec, driver):
 )
 def test_whose_limits_count_for_what_a_class_makes(provisioner, driver):
     assert matching.driver_of_class(msgspec.convert({"provisioner": provisioner}, StorageClass)) == driver
+
+
+# Volumes that are there: who chooses which.
+
+
+def stock(*volumes, provisioner="kubernetes.io/no-provisioner"):
+    """Return a stock with these volumes, of a class that waits for the node."""
+    view = VolumeView(None, Heard(*[lambda *_: None] * 5))
+    body = {"metadata": {"name": "local"}, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+    view.classes.wrote(versioned(msgspec.convert(body, StorageClass)))
+    for one in volumes:
+        view.volumes.wrote(versioned(one, len(view.volumes.objects) + 1))
+    return Stock(view)
+
+
+def versioned(one, number=1):
+    meta = msgspec.structs.replace(one.metadata, resource_version=str(number))
+    return msgspec.structs.replace(one, metadata=meta)
+
+
+def disk(name, node, size="10Gi", **more):
+    return volume(size, term(rule(HOST, node)), name=name, **more)
+
+
+def node(name):
+    return msgspec.convert({"metadata": {"name": name, "labels": {HOST: name}}}, Node)
+
+
+def named(name, size="10Gi"):
+    found = claim(size)
+    return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, name=name, uid=name))
+
+
+def chosen(found):
+    return {key[1]: one and one.name for key, one in found.items()} if isinstance(found, dict) else found
+
+
+CHOICES = [
+    ("the smallest for the smallest", [("b", "20Gi"), ("a", "5Gi")], {"a": "small", "b": "large"}),
+    ("two that both want the larger one", [("a", "20Gi"), ("b", "20Gi")], "no volume is left there for claim b"),
+    ("one that is too large", [("a", "200Gi")], "no volume is left there for claim a"),
+    ("none", [], {}),
+]
+
+
+@pytest.mark.parametrize(("asked", "got"), [row[1:] for row in CHOICES], ids=[row[0] for row in CHOICES])
+def test_which_volumes_of_a_node_the_claims_of_a_pod_get(asked, got):
+    there = stock(disk("large", "n1", "100Gi"), disk("small", "n1"), disk("other", "n2", "20Gi"))
+    assert chosen(there.choose(node("n1"), [named(name, size) for name, size in asked])) == got
+
+
+def test_a_volume_that_was_chosen_is_chosen_by_nobody_else():
+    there, first, second = stock(disk("only", "n1")), named("a"), named("b")
+    there.assume(first.key, there.choose(node("n1"), [first])[first.key])
+    assert chosen(there.choose(node("n1"), [second])) == "no volume is left there for claim b"
+    assert there.terms(second.spec, second) == NOWHERE
+    assert chosen(there.choose(node("n1"), [first])) == {"a": "only"}, "by its own claim again"
+    assert accepted(there.terms(first.spec, first), {HOST: "n1"})
+    there.release(first.key)
+    there.forget()
+    assert chosen(there.choose(node("n1"), [second])) == {"b": "only"}
+
+
+def test_a_volume_that_was_chosen_counts_for_its_claim_until_that_is_gone():
+    there, asked = stock(disk("one", "n1"), disk("two", "n1"), disk("far", "n2")), named("a")
+    name = there.amount_of(asked, asked.spec)
+    assert (name, there.offered(node("n1")), there.offered(node("n2"))) == ("volumes:local:10Gi", {name: 2}, {name: 1})
+    there.taken.add(asked.key)
+    there.assume(asked.key, there.choose(node("n1"), [asked])[asked.key])
+    assert (there.amount_of(asked, asked.spec), there.offered(node("n1"))) == (name, {name: 2})
+
+
+def test_a_claim_with_a_volume_that_was_not_counted_takes_none_of_those_that_are():
+    there = stock(disk("kept", "n1", ref={"namespace": "ns", "name": "a"}), disk("free", "n1"))
+    other, asked = named("b"), named("a")
+    name = there.amount_of(other, other.spec)
+    assert there.amount_of(asked, asked.spec) == ""
+    assert there.offered(node("n1")) == {name: 1}
+    bound = msgspec.structs.replace(asked.spec, volume_name="kept")
+    assert there.amount_of(msgspec.structs.replace(asked, spec=bound), bound) == ""
+
+
+def test_what_a_class_makes_is_no_amount():
+    there, asked = stock(provisioner="disks.example.com"), named("a")
+    assert there.amount_of(asked, asked.spec) == ""
+    assert chosen(there.choose(node("n1"), [asked])) == {"a": None}
+    picky = msgspec.structs.replace(asked.spec, selector=LabelSelector({"t": "1"}))
+    assert there.terms(picky) == NOWHERE, "a class makes nothing for a claim that selects volumes"
+
+
+def test_many_sizes_are_counted_as_any_size():
+    there = stock(disk("one", "n1", "100Gi"))
+    names = {there.amount_of(one, one.spec) for one in (named("a", f"{i}Gi") for i in range(1, 200))}
+    assert len(names) == 65
+    assert there.offered(node("n1")) == dict.fromkeys(names, 1)

@@ -61,8 +61,9 @@ class Offers:
         self._nodes.ask_about(keys_of(ask))
         self._placing.refill(gang)
         slot_now = gang.slot_with(pod.metadata.name)
-        if gang.job_id is not None and not gang.placed and (slot_now is None or differs(ask, slot_now.ask)):
-            gang.edited = gang.workload is None
+        waits = gang.job_id is not None and not gang.placed and gang.workload is None
+        if waits and (slot_now is None or differs(ask, slot_now.ask)):
+            gang.edited = True
 
     def _beyond(self, pod: Pod, gang_id: GangId, facts: Facts) -> tuple[GangId, Facts]:
         """Return the gang of a pod; one beyond the size of a gang whose job is known starts alone."""

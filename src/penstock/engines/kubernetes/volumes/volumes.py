@@ -259,22 +259,16 @@ class Volumes:
             return self._why_not_bound(claim) or self._why_not_alone(pod, claim)
         late = self._stock.late_class(claim.spec)
         if late is None:
-            missing = self.view.storage_class(claim.spec.storage_class_name or "") is None
-            of = (
-                f": class {claim.spec.storage_class_name} does not exist"
-                if missing and claim.spec.storage_class_name
-                else ""
-            )
-            return f"claim {name} is not bound yet{of}"
+            of = claim.spec.storage_class_name
+            missing = of and self.view.storage_class(of) is None
+            return f"claim {name} is not bound yet" + (f": class {of} does not exist" if missing else "")
         return self._why_nowhere(name, claim.spec, claim) or self._why_not_alone(pod, claim)
 
     def _why_nowhere(self, name: str, spec: ClaimSpec, claim: VolumeClaim | None = None) -> str:
         if self._stock.terms(spec, claim) != NOWHERE:
             return ""
-        return (
-            f"claim {name} asks for {spec.resources.requests.get('storage', 0)} of class {spec.storage_class_name},"
-            " and no node has that"
-        )
+        size = spec.resources.requests.get("storage", 0)
+        return f"claim {name} asks for {size} of class {spec.storage_class_name}, and no node has that"
 
     def _why_not_bound(self, claim: VolumeClaim) -> str:
         volume = self.view.volume(claim.spec.volume_name)
