@@ -17,6 +17,7 @@ from tests.engines.kubernetes.storage import (
     bound,
     claim,
     claim_of,
+    claim_spec,
     local_class,
     own,
     reached,
@@ -394,13 +395,31 @@ async def test_pods_of_a_workload_get_volumes_of_their_own(c: Scene) -> None:
 
 
 @in_scene()
-async def test_pods_with_volumes_bound_at_once_settle(c: Scene) -> None:
-    """Where their volumes are is known only once the pods are there: they are planned anew, and then stay."""
-    await zones(c, "a1", "a2")
+async def test_a_workload_whose_volumes_turn_out_to_be_elsewhere_is_planned_anew_and_settles(c: Scene) -> None:
+    """Where a volume that is bound at once is becomes known only with its pod."""
+    await zones(c, "a1", "b1")
+    storage_class(c, "quick", late=False, parameters={"zone": "b"})
+    c.theirs("load", gpus=1, node="a1")  # the tighter one
+    await until(lambda: c.state.nodes["a1"].others.devices != ())
+    c.job("train", 1, pods=template(1, volumes=own("data", "quick")))
+    await until(lambda: c.nodes_of("train") == ["b1"])
+    assert reached(c, c.pods_of("train")[0]["metadata"]["name"])
+    assert c.requests("PATCH", "jobs/train") == 3, "it was started, stopped, and started"
+
+
+@in_scene()
+async def test_pods_of_a_workload_take_the_places_that_reach_their_volumes(c: Scene) -> None:
+    """Volumes that are bound at once are in one zone and the other, in any order."""
+    await zones(c, "a1", "b1")
     storage_class(c, "quick", late=False)
-    c.job("train", 2, gpus=1, pods=template(4, volumes=own("data", "quick")))
-    await until(lambda: c.states() == {"train": "running"} and all(c.nodes_of("train")))
-    assert all(reached(c, pod["metadata"]["name"]) for pod in c.pods_of("train"))
+    for name in ("first", "second", "third"):
+        c.job(name, 2, pods=template(4, volumes=own("data", "quick")))
+        await until(lambda name=name: sorted(c.nodes_of(name)) == ["a1", "b1"])
+        assert all(reached(c, pod["metadata"]["name"]) for pod in c.pods_of(name))
+        assert c.requests("PATCH", f"jobs/{name}") == 1, "it was not stopped to be planned anew"
+        c.make(CLAIMS, f"odd-{name}", claim_spec())  # the next ones begin with the other zone
+        c.all_end(name)
+        await until(lambda: c.states() == {})
 
 
 @in_scene("n1", "n2")

@@ -13,7 +13,7 @@ from penstock.engines.kubernetes.amounts import BadAmount, Sums, pod_sums, sum_o
 from penstock.engines.kubernetes.asks import ask_of, gathered, keys_of, unsupported
 from penstock.engines.kubernetes.budgets import Budgets
 from penstock.engines.kubernetes.claims import AllClaims
-from penstock.engines.kubernetes.gangs.gang import Gang, Refused, differs, slots_of
+from penstock.engines.kubernetes.gangs.gang import Gang, Refused, Slot, differs, slots_of
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.selectors import Selectors
@@ -73,6 +73,11 @@ class Judging:
         spec = self._standing.specs.get(name)
         reached = spec is not None and accepted(ask.label_terms, dict(spec.labels))
         return not reached or differs(structs.replace(ask, label_terms=planned.label_terms), planned)
+
+    def other_place(self, gang: Gang, slot: Slot, ask: ReplicaAsk) -> Slot | None:
+        """Return another place of the template that waits for a pod, on a node where one has what it asks for."""
+        waiting = (one for one in gang.slots if one.vacant and one.key is not None and one.template == slot.template)
+        return next((one for one in waiting if not self.changed(one.node, ask, one.ask)), None)
 
     def edited(self, gang: Gang) -> bool:
         """Return whether the pods of a gang ask for something else than was planned, or for what cannot be read."""

@@ -34,8 +34,6 @@ REPLACED_S = 60.0
 """A pod that ended without being asked to has been made anew by its controller by then."""
 LEARNED_S = 300.0
 """Where the volumes of pods were counts for those that come after them for so long."""
-
-
 CHANGED = "it asks for something else by now"
 
 
@@ -222,6 +220,10 @@ class Placing:
             return  # what it was before has yet to end
         ask = self._judging.ask_of(gang, pod)
         changed = self._judging.changed(slot.node, ask, slot.ask)
+        if changed and (other := self._judging.other_place(gang, slot, ask)) is not None:
+            slot.pod, slot.waits, other.pod, other.waits = "", True, pod.metadata.name, False
+            self.filled(gang, other, pod)
+            return
         why = self._judging.refusal_of(slot.node, slot.ask if changed else ask, pod)
         if why:
             slot.pod, slot.waits = "", True
@@ -266,7 +268,7 @@ class Placing:
         self._nodes.touch(on.name)
 
     async def _bind_with_claims(self, gang: Gang, on: OnNode, slot: Slot, pod: Pod) -> str:
-        key, devices = slot.key, slot.devices
+        key, devices, claims = slot.key, slot.devices, self._judging.claims
         assert key is not None, "as in `_bind`"
 
         def wanted() -> bool:
@@ -276,7 +278,6 @@ class Placing:
             now = gang.members.get(pod.metadata.name)
             return wanted() and now is not None and now.metadata.uid == pod.metadata.uid and not now.leaving
 
-        claims = self._judging.claims
         problem = await claims.prepare(pod, on.name, worth_waiting)
         if problem:
             return problem
@@ -398,11 +399,10 @@ class Placing:
 
     def _note_edits(self, gang: Gang) -> None:
         """Compare what pods ask for with what was planned: what they claim may have changed while they had places."""
-        if not any(map(claims_something, pods_of(gang))):
-            return
-        if gang.workload is not None and not gang.edited:
-            gang.learned.clear()  # it was about the volumes of pods that are gone
-        gang.edited = gang.edited or self._judging.edited(gang)
+        if any(map(claims_something, pods_of(gang))):
+            if gang.workload is not None and not gang.edited:
+                gang.learned.clear()  # it was about the volumes of pods that are gone
+            gang.edited = gang.edited or self._judging.edited(gang)
 
     def node_gone(self, on: OnNode) -> None:
         """Forget what was on a node that is gone: the server counts its replicas as lost."""

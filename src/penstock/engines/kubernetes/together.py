@@ -78,7 +78,7 @@ class Together:
         if start is None:
             return
         self.leave(key)
-        while wanted() and start.ranks:
+        while wanted() and not start.all_ready.is_set():
             try:
                 async with asyncio.timeout(LOOK_S):
                     await start.all_ready.wait()

@@ -115,11 +115,12 @@ class VolumeControllers:
         return any((ref.get("namespace"), ref.get("name")) == key for ref in refs)
 
     def _make(self, claim: Object, found: Object, node: str) -> None:
-        """Make a volume in the zone of a node, or in any zone where there is none."""
+        """Make a volume in the zone of a node, or where there is none in that of its class, or in any."""
         meta, spec = claim["metadata"], claim["spec"]
         label = (found.get("parameters") or {}).get("topology", ZONE)
         nodes = [one for (_, name), one in sorted(self._store.all_of("nodes").items()) if node in ("", name)]
         zones = sorted({value for one in nodes if (value := one["metadata"].get("labels", {}).get(label))})
+        zones = [zone for zone in ((found.get("parameters") or {}).get("zone"),) if zone and not node] or zones
         name = f"pvc-{meta['uid']}"
         body: Object = {
             "metadata": {"name": name, "annotations": {MADE: found["provisioner"]}},
