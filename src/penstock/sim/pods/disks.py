@@ -12,7 +12,7 @@ from penstock.sim.apiserver.volumes import BOUND, NO_PROVISIONER, VolumeControll
 DRIVER = "disks.example.com"
 SIZE = "10Gi"
 HOST, ZONE = "kubernetes.io/hostname", "zone"
-LIMIT = 3
+LIMIT = 1
 """Volumes of the driver that a small node can hold."""
 
 
@@ -43,7 +43,7 @@ class Disks:
             return
         for _ in range(12 if big else self._rng.randint(0, 2)):
             self._add_disk(name)
-        if not big and self._rng.random() < 0.5:
+        if not big and self._rng.random() < 0.7:
             driver = {"name": DRIVER, "nodeID": name, "allocatable": {"count": LIMIT}}
             self._create("csinodes", name, {"spec": {"drivers": [driver]}}, "storage.k8s.io")
 
