@@ -253,7 +253,7 @@ class PodJobs:
             others = {"disruption_budget", "preempt_never" if always_lost(question.job) else ""}
             text += "".join(f"; {one.text}" for one in told.constraints[1:] if one.code in others)
             exit_info = question.job.last_exit
-            if told.code == "backoff" and exit_info is not None and exit_info.problem:
+            if told.code == "backing_off" and exit_info is not None and exit_info.problem:
                 text += f"; {exit_info.problem.removeprefix(POD)}"
             if told.start_by_ms:
                 text += f"; starts within {format_duration(told.start_by_ms - question.now_ms)} at the latest"

@@ -86,6 +86,7 @@ EXPECTED_OF_PODS = (
     "cordoned",
     "node_gone",
     "node_added",
+    "disks",
 )
 
 Outcome = WorldOutcome | PodOutcome

@@ -14,7 +14,7 @@ from penstock.engines.kubernetes.install.objects import objects
 from penstock.engines.kubernetes.install.rights import ROLES, own_roles
 from penstock.engines.kubernetes.install.values import Values
 from penstock.sim.pods.world import PodWorld, play_world
-from tests.engines.kubernetes import scenes
+from tests.engines.kubernetes import scenes, storage
 from tests.engines.kubernetes.helpers import run, until
 from tests.engines.kubernetes.test_engine_faults import withdrawn_start
 
@@ -191,6 +191,13 @@ async def everything(s):
     s.make("penstock.dev/queues", "research", {})
     s.make("penstock.dev/computepools", "a100", {})
     await until(lambda: all(s.store.all_of(kind)["", name].get("status") for kind, name in DECLARED))
+    storage.storage_class(s, "zonal")
+    storage.local_class(s)
+    storage.volume(s, "disk", on={storage.HOST: "n1"})
+    for name, of in (("made", "zonal"), ("there", "local")):
+        storage.claim(s, name, of)
+    s.pod("reader", gpus=0, volumes=storage.using("made", "there"))
+    await until(lambda: s.where("reader") == ["n1"])
     s.gang("big", 3, gpus=4)
     await s.waits("big-0")
     await until(lambda: s.events("big-0"))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.engines.kubernetes.helpers import run, until
-from tests.engines.kubernetes.scenes import Scene, box, in_scene, scene
+from tests.engines.kubernetes.scenes import Scene, box, in_scene, scene, template
 
 NODE_CPUS = 8000
 
@@ -233,3 +233,14 @@ async def test_pods_without_devices_share_the_node_with_those_that_have_them(c: 
     await c.waits("late")
     c.ends("train")
     await until(lambda: c.where("late") == ["n1"])
+
+
+@in_scene("n1")
+async def test_a_workload_with_an_amount_that_cannot_be_read_says_so_and_others_go_on(c: Scene) -> None:
+    """Of some kinds the API server does not check it."""
+    c.job("wrong", 1, pods=template(0, containers=[box(0, "many")]))
+    event = await c.explained("wrong")
+    assert (event["reason"], c.suspended("wrong")) == ("InvalidAmount", True)
+    assert "cpu: 'many' is no quantity" in event["note"]
+    c.pod("right")
+    await until(lambda: c.where("right") == ["n1"])

@@ -7,7 +7,7 @@ It decides nothing. Everything runs on one loop; `send` may be called from any t
 import asyncio
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.core.messages.orders import Addressed, Order
 from penstock.core.messages.reports import ReplicaKey
@@ -24,6 +24,7 @@ from penstock.engines.kubernetes.claims import AllClaims
 from penstock.engines.kubernetes.gangs.dialects import NotYet, gang_of
 from penstock.engines.kubernetes.gangs.gang import Facts, Gang, Slot
 from penstock.engines.kubernetes.gangs.registry import Gangs
+from penstock.engines.kubernetes.gangs.workloads import Workload
 from penstock.engines.kubernetes.judging import Judging
 from penstock.engines.kubernetes.names import CHECKPOINT_ANNOTATION, CLUSTER_ANNOTATION, POOL_LABEL
 from penstock.engines.kubernetes.nominating import Nominating
@@ -42,6 +43,7 @@ from penstock.engines.kubernetes.server import LiveJob, Server
 from penstock.engines.kubernetes.sessions import FLUSH_S, Nodes
 from penstock.engines.kubernetes.settling import Settling
 from penstock.engines.kubernetes.view import ClusterView, Heard
+from penstock.engines.kubernetes.volumes.volumes import Volumes
 
 log = logging.getLogger(__name__)
 
@@ -96,8 +98,8 @@ class KubernetesEngine:
         self.view = ClusterView(
             client,
             Heard(
-                lambda workload: self._offers.workload_changed(workload),  # noqa: PLW0108 - not made yet
-                lambda workload: self._offers.workload_gone(workload),  # noqa: PLW0108 - not made yet
+                self._workload_changed,
+                self._workload_gone,
                 lambda namespace: self._offers.more_said(namespace),  # noqa: PLW0108 - not made yet
                 self._reselect_all,
                 lambda budget: self._budgets.changed(budget),  # noqa: PLW0108 - not made yet
@@ -109,7 +111,8 @@ class KubernetesEngine:
         self._selectors = Selectors(self.view.labels_of)
         self._gangs = Gangs()
         self._budgets = Budgets(server, self._gangs)
-        claims = AllClaims()
+        self.volumes = Volumes(client, self.nodes.objects, self._pods_at, self.begin, draw)
+        claims = AllClaims((self.volumes,))
         self.standing = Nodes(server, self.nodes.objects, self._obey, self._pool_of, claims.offered)
         self._judging = Judging(self.nodes.objects, self.standing, self._selectors, self._budgets, claims)
         wrote, identity = self.pods.wrote, server.identity
@@ -126,6 +129,7 @@ class KubernetesEngine:
             server,
             self._gangs,
             self._judging.ask_of,
+            self.volumes.refusal_of_workload,
             self._saying.refuse_gang,
             self.placing.start_early,
             self.placing.suspend_first,
@@ -147,13 +151,16 @@ class KubernetesEngine:
         name = PoolName(labels.get(POOL_LABEL, ""))
         return name if name in self._server.config().pool_by_name else DEFAULT_POOL
 
+    def _pods_at(self, node: NodeName) -> Iterable[Pod]:
+        return self.standing.at(node).pods.values()
+
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         self._loop = asyncio.get_running_loop()
         for job in self._server.live():
             self._adopt(job)
-        works = [self.nodes.run(), self.pods.run(), self.view.run(), self.standing.report(), self.standing.stand(),
-                 self._settle(), self._again(), self._saying.run(), self._telling.run(),
+        works = [self.nodes.run(), self.pods.run(), self.view.run(), self.volumes.run(), self.standing.report(),
+                 self.standing.stand(), self._settle(), self._again(), self._saying.run(), self._telling.run(),
                  self._applying.run(), self._nominating.run(lambda: self.standing.begun)]  # fmt: skip
         if self._queue_map is not None:
             works.append(self._queue_map.run())
@@ -205,9 +212,12 @@ class KubernetesEngine:
 
     def begin(self) -> None:
         """Introduce all nodes once all lists are whole: before, what runs on them is not known."""
-        if self.standing.begun or not (self.nodes.whole and self.pods.whole and self.view.whole):
+        whole = self.nodes.whole and self.pods.whole and self.view.whole and self.volumes.view.whole
+        if self.standing.begun or not whole:
             return
         self.standing.begun = self._beginning = True
+        for pod in self.pods.objects.values():
+            self.volumes.pod_changed(pod)  # what one may use depends on what others use
         for workload in self.view.workloads():  # what says their priorities may have come after them
             self._offers.workload_changed(workload)
         for pod in tuple(self.pods.objects.values()):
@@ -247,6 +257,7 @@ class KubernetesEngine:
         if not self.standing.begun:
             return  # what says more of it may come later
         ours = pod.spec.scheduler_name == SCHEDULER
+        self.volumes.pod_changed(pod)
         self._stand(pod, ours=ours)
         if not ours or pod.over or pod.leaving:
             self._offers.drop(pod)
@@ -260,7 +271,17 @@ class KubernetesEngine:
         elif not pod.spec.scheduling_gates:
             self._offers.offer(pod)
 
+    def _workload_changed(self, workload: Workload) -> None:
+        if self.view.started_here(workload):
+            self.volumes.workload_changed(workload)
+        self._offers.workload_changed(workload)
+
+    def _workload_gone(self, workload: Workload) -> None:
+        self.volumes.workload_gone(workload)
+        self._offers.workload_gone(workload)
+
     def pod_gone(self, pod: Pod) -> None:
+        self.volumes.pod_gone(pod)
         node = self._at.pop(pod.key, None)
         if node is not None:
             self._leave(self.standing.at(node), pod)
@@ -346,6 +367,7 @@ class KubernetesEngine:
             gang = self._gangs.of_job(key.job_id)
             known = gang.slots[key.rank].ask if gang is not None and key.rank < len(gang.slots) else None
             if known is not None:
+                self.volumes.planned(pod, known)
                 selected = tuple(name for name in selected if name not in known.selected)
                 repels = tuple(one for one in repels if one not in known.repels)
         return Standing(key, self._judging.sums_of(pod), selected, repels)
@@ -397,12 +419,28 @@ class KubernetesEngine:
                 self._gangs.mark(gang)
         return True
 
+    def _look_at_claims(self) -> None:
+        """Look again at what claims volumes that have changed."""
+        again = self.volumes.turn()
+        for node in again.nodes:
+            self.standing.hello(node)
+        if again.all_nodes:
+            self.standing.hello_all()
+        for key in again.pods:
+            namespace, _, name = key.partition("/")
+            pod = self.pods.objects.get((namespace, name))
+            if pod is not None:
+                self.pod_changed(pod)
+        for gang_id in again.gangs:
+            self._offers.claims_changed(gang_id)
+
     async def _settle(self) -> None:
         while True:
             await asyncio.sleep(FLUSH_S)
             if self.standing.begun:
                 if self._reselect():
                     self.standing.flush()  # the server hears what stands where before it hears of who minds
+                self._look_at_claims()
                 self._settling.turn(asyncio.get_running_loop().time())
                 self._budgets.turn()
                 self.placing.give_up_overdue()

@@ -1,16 +1,19 @@
 """What the engine knows of pods and nodes beyond what stands on them: what a pod asks for, whether a node takes it."""
 
 from collections.abc import Mapping
+from functools import partial
+
+from msgspec import structs
 
 from penstock.core.messages.reports import NodeCheck
 from penstock.core.model.ids import NodeName
 from penstock.core.model.resources import ReplicaAsk
 from penstock.core.model.selectors import accepted, not_tolerated
 from penstock.engines.kubernetes.amounts import BadAmount, Sums, pod_sums, sum_of
-from penstock.engines.kubernetes.asks import ask_of, gathered, unsupported
+from penstock.engines.kubernetes.asks import ask_of, gathered, keys_of, unsupported
 from penstock.engines.kubernetes.budgets import Budgets
 from penstock.engines.kubernetes.claims import AllClaims
-from penstock.engines.kubernetes.gangs.gang import Gang, Refused
+from penstock.engines.kubernetes.gangs.gang import Gang, Refused, Slot, differs, slots_of
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.selectors import Selectors
@@ -58,6 +61,31 @@ class Judging:
     def guarded(self, gang: Gang) -> str:
         """Return why a gang must not be evicted now, or ''."""
         return self._budgets.why(gang)
+
+    def changed(self, name: NodeName, ask: ReplicaAsk, planned: ReplicaAsk) -> bool:
+        """Return whether a pod has to be planned anew: it asks for something else than was planned for it.
+
+        Where a volume is may become known, or be decided, in between: that does not count where the node reaches it.
+        """
+        if not differs(ask, planned):
+            return False
+        self._standing.ask_about(keys_of(ask))
+        spec = self._standing.specs.get(name)
+        reached = spec is not None and accepted(ask.label_terms, dict(spec.labels))
+        return not reached or differs(structs.replace(ask, label_terms=planned.label_terms), planned)
+
+    def other_place(self, gang: Gang, slot: Slot, ask: ReplicaAsk) -> Slot | None:
+        """Return another place of the template that waits for a pod, on a node where one has what it asks for."""
+        waiting = (one for one in gang.slots if one.vacant and one.key is not None and one.template == slot.template)
+        return next((one for one in waiting if not self.changed(one.node, ask, one.ask)), None)
+
+    def edited(self, gang: Gang) -> bool:
+        """Return whether the pods of a gang ask for something else than was planned, or for what cannot be read."""
+        try:
+            asked = slots_of(gang, partial(self.ask_of, gang)) if gang.complete else []
+        except BadAmount:
+            return True
+        return any(differs(one.ask, known.ask) for one, known in zip(asked, gang.slots, strict=False))
 
     def refusal_of(self, name: NodeName, ask: ReplicaAsk, pod: Pod) -> str:
         """Return why a node does not take a pod that asks for this now, whatever was planned; '' if it does."""

@@ -6,7 +6,7 @@ from penstock.engines.kubernetes.asks import keys_of
 from penstock.engines.kubernetes.gangs.dialects import NotYet, gang_of
 from penstock.engines.kubernetes.gangs.gang import Facts, Gang, GangId, Refused, differs
 from penstock.engines.kubernetes.gangs.registry import Gangs
-from penstock.engines.kubernetes.gangs.workloads import Elastic, Workload
+from penstock.engines.kubernetes.gangs.workloads import Elastic, Workload, gang_id_of
 from penstock.engines.kubernetes.judging import Judging
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.placing import Placing
@@ -61,8 +61,9 @@ class Offers:
         self._nodes.ask_about(keys_of(ask))
         self._placing.refill(gang)
         slot_now = gang.slot_with(pod.metadata.name)
-        if gang.job_id is not None and not gang.placed and (slot_now is None or differs(ask, slot_now.ask)):
-            gang.edited = gang.workload is None
+        waits = gang.job_id is not None and not gang.placed and gang.workload is None
+        if waits and (slot_now is None or differs(ask, slot_now.ask)):
+            gang.edited = True
 
     def _beyond(self, pod: Pod, gang_id: GangId, facts: Facts) -> tuple[GangId, Facts]:
         """Return the gang of a pod; one beyond the size of a gang whose job is known starts alone."""
@@ -79,7 +80,7 @@ class Offers:
             self.offer(pod)
 
     def workload_changed(self, workload: Workload) -> None:
-        gang_id = workload.namespace, f"{workload.kind.plural.removesuffix('s')}/{workload.name}"
+        gang_id = gang_id_of(workload)
         known = self._gangs.get(gang_id)
         if not self._view.started_here(workload):
             return
@@ -93,8 +94,11 @@ class Offers:
         )
         if workload.elastic is not None:
             self._take_elastic(gang, workload.elastic)
-        for one in workload.sets:
-            self._nodes.ask_about(keys_of(self._judging.ask_of(gang, one.pod)))
+        try:
+            for one in workload.sets:
+                self._nodes.ask_about(keys_of(self._judging.ask_of(gang, one.pod)))
+        except BadAmount as error:
+            self._saying.refuse_gang(gang, Refused("InvalidAmount", str(error)))
         if workload.over and not gang.placed and gang.job_id is not None:
             self._server.cancel(gang.job_id, "its workload has ended")
             self._gangs.forget(gang)
@@ -119,8 +123,16 @@ class Offers:
                 return
             gang.ended_job = JobId(elastic.job)
 
+    def claims_changed(self, gang_id: GangId) -> None:
+        """Look again at a workload whose templates name a claim that has changed."""
+        gang = self._gangs.get(gang_id)
+        if gang is None or gang.workload is None:
+            return
+        self._gangs.unlearn(gang)
+        self.workload_changed(gang.workload)
+
     def workload_gone(self, workload: Workload) -> None:
-        gang = self._gangs.get((workload.namespace, f"{workload.kind.plural.removesuffix('s')}/{workload.name}"))
+        gang = self._gangs.get(gang_id_of(workload))
         if gang is None:
             return
         gang.workload = None

@@ -12,7 +12,7 @@ from penstock.core.messages.orders import Acknowledge, CheckNode, Order, StartRe
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName
 from penstock.engines.kubernetes.binding import WITHDRAWN, Binder
-from penstock.engines.kubernetes.gangs.gang import Gang, GangId, Slot, differs, fill
+from penstock.engines.kubernetes.gangs.gang import Gang, GangId, Slot, differs, fill, pods_of
 from penstock.engines.kubernetes.gangs.registry import Gangs
 from penstock.engines.kubernetes.judging import Judging
 from penstock.engines.kubernetes.objects.pods import Pod
@@ -22,6 +22,7 @@ from penstock.engines.kubernetes.server import Server
 from penstock.engines.kubernetes.sessions import Nodes
 from penstock.engines.kubernetes.stops import Stops
 from penstock.engines.kubernetes.tasks import Tasks
+from penstock.engines.kubernetes.together import Together, claims_something
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +32,8 @@ PODS_S = 120.0
 """A workload that was started has made its pods by then."""
 REPLACED_S = 60.0
 """A pod that ended without being asked to has been made anew by its controller by then."""
-
-
+LEARNED_S = 300.0
+"""Where the volumes of pods were counts for those that come after them for so long."""
 CHANGED = "it asks for something else by now"
 
 
@@ -53,6 +54,7 @@ class Placing:
         self._binding: set[ReplicaKey] = set()
         """Replicas whose pods are being bound; `_withdrawn`: those that are not to start any more."""
         self._withdrawn: set[ReplicaKey] = set()
+        self._together = Together()
         self._tasks = Tasks()
         self._stops = Stops(server, gangs, binder, judging, self._tasks)
 
@@ -112,6 +114,7 @@ class Placing:
 
     def _fail(self, on: OnNode, key: ReplicaKey, problem: str) -> None:
         on.starting.pop(key, None)
+        self._together.fail(key)
         on.failed(key, problem)
         self._tell(on, key)
 
@@ -126,15 +129,22 @@ class Placing:
         pod = gang.members.get(slot.pod)
         if pod is None or pod.spec.node_name or pod.leaving:
             self._fail(on, order.key, GONE)
-        elif differs(self._judging.ask_of(gang, pod), slot.ask):
+            return
+        ask = self._judging.ask_of(gang, pod)
+        if self._judging.changed(on.name, ask, slot.ask):
             gang.edited = True
             self._fail(on, order.key, CHANGED)
             self._gangs.mark(gang)
-        elif why := self._judging.refusal_of(on.name, slot.ask, pod):
+        elif why := self._judging.refusal_of(on.name, ask, pod):
             self._fail(on, order.key, why)
         else:
             self._hold_place(on, slot, order)
-            self._tasks.begin(self._bind(gang, on, slot, pod))
+            self._begin_bind(gang, on, slot, pod)
+
+    def _begin_bind(self, gang: Gang, on: OnNode, slot: Slot, pod: Pod) -> None:
+        assert slot.key is not None, "a place is held before a pod is bound to it"
+        self._together.begin(gang, slot.key)
+        self._tasks.begin(self._bind(gang, on, slot, pod))
 
     def _hold_place(self, on: OnNode, slot: Slot, order: StartReplica) -> None:
         slot.key, slot.node, slot.devices, slot.waits = order.key, on.name, order.devices, False
@@ -208,17 +218,23 @@ class Placing:
         """Bind a pod that has come into a slot with a place."""
         if slot.key is None or pod.spec.node_name or slot.key not in self._nodes.at(slot.node).starting:
             return  # what it was before has yet to end
-        why = self._judging.refusal_of(slot.node, slot.ask, pod)
+        ask = self._judging.ask_of(gang, pod)
+        changed = self._judging.changed(slot.node, ask, slot.ask)
+        if changed and (other := self._judging.other_place(gang, slot, ask)) is not None:
+            slot.pod, slot.waits, other.pod, other.waits = "", True, pod.metadata.name, False
+            self.filled(gang, other, pod)
+            return
+        why = self._judging.refusal_of(slot.node, slot.ask if changed else ask, pod)
         if why:
             slot.pod, slot.waits = "", True
             self._leave_node(gang, slot, why)
-            return
-        ask = self._judging.ask_of(gang, pod)
-        if differs(ask, slot.ask):
+        elif changed:
             gang.learned[slot.template], gang.edited, slot.pod = ask, True, ""
+            if claims_something(pod):
+                self._nodes.later(LEARNED_S, partial(self._gangs.unlearn, gang))
             self._give_up(slot, "its pods ask for something else than their template says: they are planned anew")
         else:
-            self._tasks.begin(self._bind(gang, self._nodes.at(slot.node), slot, pod))
+            self._begin_bind(gang, self._nodes.at(slot.node), slot, pod)
 
     def _leave_node(self, gang: Gang, slot: Slot, why: str) -> None:
         """Give up a place on a node that takes no more pods, such as one that is being drained."""
@@ -233,7 +249,7 @@ class Placing:
         assert key is not None, "a place is held before a pod is bound to it"
         self._binding.add(key)
         try:
-            problem = await self._bind_with_claims(on, pod, key, slot.devices)
+            problem = await self._bind_with_claims(gang, on, slot, pod)
         finally:
             self._binding.discard(key)
             self._withdrawn.discard(key)
@@ -251,15 +267,22 @@ class Placing:
             self.lost(gang, pod)
         self._nodes.touch(on.name)
 
-    async def _bind_with_claims(self, on: OnNode, pod: Pod, key: ReplicaKey, devices: tuple[int, ...]) -> str:
-        def wanted() -> bool:
-            return key not in self._withdrawn
+    async def _bind_with_claims(self, gang: Gang, on: OnNode, slot: Slot, pod: Pod) -> str:
+        key, devices, claims = slot.key, slot.devices, self._judging.claims
+        assert key is not None, "as in `_bind`"
 
-        claims = self._judging.claims
-        problem = await claims.prepare(pod, on.name, wanted)
+        def wanted() -> bool:
+            return key not in self._withdrawn and self._together.wanted(key)
+
+        def worth_waiting() -> bool:
+            now = gang.members.get(pod.metadata.name)
+            return wanted() and now is not None and now.metadata.uid == pod.metadata.uid and not now.leaving
+
+        problem = await claims.prepare(pod, on.name, worth_waiting)
         if problem:
             return problem
-        problem = await self._binder.bind(pod, on.name, key, devices, wanted) if wanted() else WITHDRAWN
+        await self._together.ready(key, worth_waiting)
+        problem = await self._binder.bind(pod, on.name, key, devices, wanted) if worth_waiting() else WITHDRAWN
         if problem:
             await claims.release(pod, on.name)
         return problem
@@ -317,6 +340,7 @@ class Placing:
         if slot.key in on.starting and slot.key not in self._binding:
             del on.starting[slot.key]
             slot.waits = False
+            self._together.leave(slot.key)
             on.finished(slot.key, problem)
             self._tell(on, slot.key)
 
@@ -360,16 +384,25 @@ class Placing:
             slot.key, slot.waits = None, False
         if gang.placed:
             return
+        self._together.forget(key.job_id)
         if gang.elastic is not None:
             self._maker.sweep(gang)
         if self._server.gang_name(key.job_id) == gang.label:
             self.refill(gang)
+            self._note_edits(gang)
             self._gangs.unplaced(gang)
             self._gangs.mark(gang)
         else:
             self._started.pop(key.job_id, None)
             self._stops.forget(key.job_id)
             self._gangs.reform(gang)
+
+    def _note_edits(self, gang: Gang) -> None:
+        """Compare what pods ask for with what was planned: what they claim may have changed while they had places."""
+        if any(map(claims_something, pods_of(gang))):
+            if gang.workload is not None and not gang.edited:
+                gang.learned.clear()  # it was about the volumes of pods that are gone
+            gang.edited = gang.edited or self._judging.edited(gang)
 
     def node_gone(self, on: OnNode) -> None:
         """Forget what was on a node that is gone: the server counts its replicas as lost."""

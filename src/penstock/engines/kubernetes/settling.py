@@ -11,6 +11,7 @@ from penstock.engines.kubernetes.amounts import BadAmount
 from penstock.engines.kubernetes.asks import SCHEDULER
 from penstock.engines.kubernetes.gangs.gang import Gang, Refused, Slot, fill, gang_ask, new_job, slots_of
 from penstock.engines.kubernetes.gangs.registry import Gangs
+from penstock.engines.kubernetes.gangs.workloads import Workload
 from penstock.engines.kubernetes.names import POOL_LABEL, TEMPLATE_ANNOTATION
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.server import Server
@@ -27,6 +28,7 @@ class Settling:
 
     Args:
         ask_of: returns what a pod asks for. May raise BadAmount.
+        refusal: returns why the pods of a workload can never be placed, or not as things are.
         say: tells people why a gang is not placed.
         submitted: hears of each job that a gang has become.
         suspend_first: stops a workload that runs without having been started here.
@@ -37,11 +39,12 @@ class Settling:
         server: Server,
         gangs: Gangs,
         ask_of: Callable[[Gang, Pod], ReplicaAsk],
+        refusal: Callable[[Workload], Refused | None],
         say: Callable[[Gang, Refused], None],
         submitted: Callable[[JobId], None],
         suspend_first: Callable[[Gang], None],
     ) -> None:
-        self._server, self._gangs, self._ask_of = server, gangs, ask_of
+        self._server, self._gangs, self._ask_of, self._refusal = server, gangs, ask_of, refusal
         self._say, self._submitted, self._suspend_first = say, submitted, suspend_first
 
     def turn(self, now_s: float) -> None:
@@ -75,6 +78,11 @@ class Settling:
             text = f"its pods have schedulerName {', '.join(sorted(others - {SCHEDULER}))}, expected {SCHEDULER}"
             gang.asked, gang.refused = False, True
             self._say(gang, Refused("Unsupported", text))
+            return
+        refused = self._refusal(gang.workload) if gang.workload is not None else None
+        if refused is not None:
+            gang.asked, gang.refused = False, True
+            self._say(gang, refused)
             return
         try:
             job = new_job(gang, partial(self._ask_of, gang), tenant_known=self._server.knows_tenant(gang.namespace))

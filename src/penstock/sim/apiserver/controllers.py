@@ -11,6 +11,7 @@ from penstock.sim.apiserver.kinds import set_condition
 from penstock.sim.apiserver.refusals import Refused
 from penstock.sim.apiserver.selecting import Object, selected
 from penstock.sim.apiserver.store import Key, Store, merged
+from penstock.sim.apiserver.volumes import VolumeControllers
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 OVER = ("Succeeded", "Failed")
@@ -21,6 +22,7 @@ class Controllers:
 
     def __init__(self, store: Store) -> None:
         self._store, self._seen = store, 0
+        self.volumes = VolumeControllers(store)
 
     def reconcile(self) -> None:
         if self._seen == self._store.version:
@@ -31,6 +33,7 @@ class Controllers:
             self._job(key, job)
         for key, budget in list(self._store.all_of("poddisruptionbudgets").items()):
             self._budget(key, budget)
+        self.volumes.reconcile()
 
     def _collect(self) -> None:
         """Delete objects whose owner is gone."""

@@ -14,6 +14,7 @@ from penstock.engines.kubernetes.names import ATTEMPT_LABEL, DEVICES_ANNOTATION,
 from penstock.sim.apiserver.controllers import OVER, budget_of, short_of
 from penstock.sim.apiserver.selecting import Object, selected
 from penstock.sim.apiserver.store import Change, Store
+from penstock.sim.pods.disks import DiskChecks
 
 LATE_S = 4.0
 """What happened so recently may not have been seen."""
@@ -45,6 +46,7 @@ class Checks:
         """When each budget last changed, or lost a pod."""
         self._runs_since_s: dict[str, float] = {}
         """Since when each pod runs, by its uid."""
+        self._disks = DiskChecks(store, self._found)
         self.bound = 0
         self.evicted = 0
         store.listeners.append(self._see)
@@ -90,6 +92,7 @@ class Checks:
             return
         if target["spec"].get("unschedulable"):
             self._found(f"pod {name} was bound to {node}, which is cordoned")
+        self._disks.pod_bound(pod)
         for found in (*self._twice(pod), *self._of_two_attempts(pod)):
             self._found(found)
         for other in self._running_on(node):

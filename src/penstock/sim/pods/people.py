@@ -8,6 +8,7 @@ from typing import Any
 from penstock.sim.apiserver.controllers import OVER
 from penstock.sim.apiserver.store import Store
 from penstock.sim.pods.checks import GPU
+from penstock.sim.pods.disks import Disks
 
 SMALL_GPUS = 3
 """Most that the queue `small` may hold at once."""
@@ -16,8 +17,10 @@ SMALL_GPUS = 3
 class People:
     """Everyone who uses the cluster, until `until_s`."""
 
-    def __init__(self, store: Store, rng: random.Random, now_s: Callable[[], float], until_s: float) -> None:
-        self._store, self._rng, self._now_s, self._until_s = store, rng, now_s, until_s
+    def __init__(
+        self, store: Store, rng: random.Random, now_s: Callable[[], float], until_s: float, disks: Disks
+    ) -> None:
+        self._store, self._rng, self._now_s, self._until_s, self._disks = store, rng, now_s, until_s, disks
         self.wanted: dict[str, dict[str, Any]] = {}
         """Pods without a controller, by name: they are made anew until they have succeeded."""
         self.gangs: dict[str, list[str]] = {}
@@ -75,12 +78,13 @@ class People:
         self._store.create(self._store.kind("", "pods"), "default", body)
 
     def single(self) -> None:
-        self._want(self.body(self._name("p"), self._rng.randint(0, 2), self._rng.randint(1, 3)))
+        name = self._name("p")
+        self._want(self.body(name, self._rng.randint(0, 2), self._rng.randint(1, 3), **self._disks.for_pods(name)))
 
     def gang(self) -> None:
         name, size, gpus = self._name("g"), self._rng.randint(2, 4), self._rng.randint(0, 2)
         labels = {"penstock.dev/gang": name, "penstock.dev/gang-size": str(size)}
-        first = self.body(name, gpus, labels=labels, size=size)
+        first = self.body(name, gpus, labels=labels, size=size, **self._disks.for_pods(name))
         self.gangs[name] = [f"{name}-{i}" for i in range(size)]
         for pod in self.gangs[name]:
             self._want({**first, "metadata": {**first["metadata"], "name": pod}})
@@ -96,7 +100,7 @@ class People:
     def job(self) -> None:
         name, size = self._name("j"), self._rng.randint(1, 3)
         self.jobs.append(name)
-        template = self.body(name, self._rng.randint(0, 2), size=size)
+        template = self.body(name, self._rng.randint(0, 2), size=size, **self._disks.for_pods(name))
         queue = template["metadata"]["labels"].get("penstock.dev/queue", "default")
         spec = {
             "suspend": self._rng.random() < 0.8,
@@ -112,7 +116,7 @@ class People:
 
     def elastic(self) -> None:
         name, low = self._name("e"), self._rng.randint(1, 2)
-        made = self.body(name, self._rng.randint(0, 2), size=low + 1)
+        made = self.body(name, self._rng.randint(0, 2), size=low + 1, **self._disks.for_pods(name))
         queue = made["metadata"]["labels"].pop("penstock.dev/queue", "")
         spec = {
             "template": {"metadata": {"annotations": made["metadata"]["annotations"]}, "spec": made["spec"]},

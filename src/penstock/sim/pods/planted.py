@@ -17,6 +17,7 @@ from penstock.engines.kubernetes.engine import KubernetesEngine
 from penstock.engines.kubernetes.gangs.gang import Gang
 from penstock.engines.kubernetes.objects.answers import Status
 from penstock.engines.kubernetes.objects.pods import Pod
+from penstock.engines.kubernetes.volumes import getting, limits, stock, volumes
 from penstock.sim.world.planted import Bug, Patch, always, plant
 
 
@@ -64,6 +65,13 @@ def _not_compared(real: Callable[..., Any]) -> Callable[..., Any]:
 
 def _without_sidecars(real: Callable[..., Any]) -> Callable[..., Any]:
     return lambda pod: real(replace(pod, spec=replace(pod.spec, init_containers=())))
+
+
+def _ready_at_once(real: Callable[..., Any]) -> Callable[..., Any]:
+    async def prepare(*_: Any) -> str:
+        return ""
+
+    return prepare
 
 
 def _given_up_at_once(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -147,6 +155,23 @@ PLANTED_BUGS: dict[str, Bug] = {
     "gangs_in_part": Bug(
         "a gang is placed before all its pods are there",
         (Patch(Gang, "complete", _never_short),),
+    ),
+    "volumes_anywhere": Bug(
+        "a pod is placed, and its volume made, wherever there is room for the pod",
+        (
+            Patch(stock, "reach_of", always(())),
+            Patch(volumes, "reach_of", always(())),
+            Patch(getting, "reaches", always(True)),
+            Patch(stock, "reaches", always(True)),
+        ),
+    ),
+    "claims_not_waited_for": Bug(
+        "a pod is bound before its claims have their volumes",
+        (Patch(volumes.Volumes, "prepare", _ready_at_once),),
+    ),
+    "attachments_not_counted": Bug(
+        "nodes get more volumes than their drivers can attach",
+        (Patch(limits.Limits, "full", always("")), Patch(limits.Limits, "amount_of", always(""))),
     ),
 }
 

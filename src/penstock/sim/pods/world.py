@@ -13,6 +13,7 @@ from penstock.core.model.ids import QueueName
 from penstock.core.state import invariants
 from penstock.engines.kubernetes import binding, engine, placing, sessions, settling, stops
 from penstock.engines.kubernetes.api import reflector
+from penstock.engines.kubernetes.volumes import getting, volumes
 from penstock.sim.apiserver.controllers import OVER, Controllers, Kubelets, short_of
 from penstock.sim.apiserver.kinds import bind
 from penstock.sim.apiserver.refusals import Refused
@@ -20,6 +21,7 @@ from penstock.sim.apiserver.requests import Api
 from penstock.sim.apiserver.selecting import Object
 from penstock.sim.pods.checks import GPU, Checks
 from penstock.sim.pods.client import CALM, Trouble
+from penstock.sim.pods.disks import Disks
 from penstock.sim.pods.loop import run
 from penstock.sim.pods.people import SMALL_GPUS, People
 from penstock.sim.pods.server import PodServer
@@ -31,9 +33,12 @@ STEP_S = 0.2
 """Kubelets, controllers and the other scheduler look this often."""
 VIOLATIONS_MAX = 5
 INVARIANTS_SHARE = 0.1
+DISKS_SHARE = 0.4
+"""Of worlds in which pods have volumes."""
 PACE: tuple[tuple[Any, str, float], ...] = (
     (sessions, "FLUSH_S", 0.1), (engine, "FLUSH_S", 0.1), (sessions, "ALIVE_S", 2.0), (engine, "AGAIN_S", 1.0),
     (settling, "SETTLE_S", 0.5), (placing, "EARLY_S", 2.0), (placing, "REPLACED_S", 5.0), (placing, "PODS_S", 10.0),
+    (getting, "BIND_WAIT_S", 20.0), (volumes, "REFUSED_S", 3.0),
     (binding, "EVICTION_WAIT_S", 1.0), (stops, "EVICTION_WAIT_S", 1.0), (sessions, "AGAIN_S", 0.5),
 )  # fmt: skip
 """Pauses of the engine that are shorter here, so that more happens in the same time."""
@@ -58,6 +63,8 @@ class PodWorld:
         self.api = Api(streams=self.rng.random() < 0.5, bookmark_s=5.0)
         self.store = self.api.store
         self.controllers, self.kubelets = Controllers(self.store), Kubelets(self.store)
+        disks = random.Random(f"disks of {seed}")
+        self.disks = Disks(self.store, self.controllers.volumes, disks, used=disks.random() < DISKS_SHARE)
         self.disk = SimDisk(random.Random(self.rng.random()))
         self.config = _config(self.rng)
         self.server: PodServer | None = None
@@ -73,7 +80,7 @@ class PodWorld:
 
     async def play(self) -> PodOutcome:
         self.now_s: Callable[[], float] = asyncio.get_running_loop().time
-        self.people = People(self.store, self.rng, self.now_s, SAFETY_S - 3.0)
+        self.people = People(self.store, self.rng, self.now_s, SAFETY_S - 3.0, self.disks)
         self.checks = Checks(self.store, self.config, self.now_s, self._stale_leads)
         for _ in range(self.rng.randint(2, 4)):
             self.add_node()
@@ -122,6 +129,9 @@ class PodWorld:
         if len(self.store.all_of("nodes")) < 2:
             self.add_node()
         self.big_node()
+        self.disks.heal()
+        for zone in "ab" if self.disks.used else "":
+            self.add_node(cpu="64", gpus="32", zone=zone)  # volumes are where they are
 
     def big_node(self) -> None:
         """Add a node on which everything fits that waits: what remains has no excuse to wait for ever."""
@@ -185,7 +195,7 @@ class PodWorld:
         self._numbers += 1
         return f"{prefix}{self._numbers}"
 
-    def add_node(self, cpu: str = "", gpus: str = "") -> None:
+    def add_node(self, cpu: str = "", gpus: str = "", zone: str = "") -> None:
         name = self.name("n")
         allocatable = {
             "cpu": cpu or self.rng.choice(("4", "8")),
@@ -193,17 +203,19 @@ class PodWorld:
             "pods": self.rng.choice(("6", "110")) if not cpu else "110",
             GPU: gpus or self.rng.choice(("0", "2", "4")),
         }
-        labels = {"kubernetes.io/hostname": name, "zone": self.rng.choice("ab")}
+        labels = {"kubernetes.io/hostname": name, "zone": zone or self.rng.choice("ab")}
         status = {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}
         self.store.create(
             self.kind("nodes"), "", {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": status}
         )
+        self.disks.node_added(name, big=bool(cpu))
 
     async def kubelets_and_controllers(self) -> None:
         while True:
             await asyncio.sleep(STEP_S)
             self.kubelets.reconcile(self.now_s())
             self.controllers.reconcile()
+            self.disks.reconcile()
             for name, body in self.people.wanted.items():
                 pod = self.store.all_of("pods").get(("default", name))
                 leaves = pod is not None and pod["metadata"].get("deletionTimestamp")
@@ -243,6 +255,9 @@ class PodWorld:
             await asyncio.sleep(self.rng.expovariate(0.7))
             if self.now_s() >= SAFETY_S - 2.0:
                 return
+            if self.disks.used:
+                self.probe("disks")
+                self.disks.trouble()
             await self.rng.choices(
                 (self.crash, self.replace, self.rough, self.compact, self.cordon, self.nodes_change, self.drop_budgets),
                 (3, 2, 4, 2, 2, 2, 2),

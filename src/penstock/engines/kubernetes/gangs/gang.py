@@ -227,6 +227,11 @@ def slots_of(gang: Gang, ask_of: AskOf) -> list[Slot]:
     return [slot for slots in groups.values() for slot in slots]
 
 
+def pods_of(gang: Gang) -> list[Pod]:
+    """Return the pods that a gang has, or is to have by its templates."""
+    return [one.pod for one in gang.workload.sets] if gang.workload is not None else list(gang.members.values())
+
+
 def gang_ask(asks: Sequence[ReplicaAsk], pool: str = "", elastic: Elastic | None = None) -> GangAsk:
     """Return the ask of a gang whose ranks ask for these, equal ones together; an elastic one may run with fewer."""
     groups: list[tuple[ReplicaAsk, int]] = []

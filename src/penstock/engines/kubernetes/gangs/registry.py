@@ -128,6 +128,14 @@ class Gangs:
     def mark(self, gang: Gang) -> None:
         self._changed[gang.id] = gang
 
+    def unlearn(self, gang: Gang) -> None:
+        """Let a workload that waits be planned by its templates alone."""
+        gang.refused = False
+        if not gang.placed and self._gangs.get(gang.id) is gang:
+            gang.learned.clear()
+            gang.edited = gang.edited or gang.job_id is not None
+            self.mark(gang)
+
     def reform(self, gang: Gang) -> None:
         """Forget the job of a gang: what waits of it forms a new one."""
         waiting = [pod for pod in gang.members.values() if not pod.spec.node_name and not pod.leaving]

@@ -94,6 +94,11 @@ class Workload(NamedTuple):
         return self.kind.path(self.namespace, self.name)
 
 
+def gang_id_of(workload: Workload) -> tuple[str, str]:
+    """Return the gang that a workload is: its namespace, and `KIND/NAME`."""
+    return workload.namespace, f"{workload.kind.plural.removesuffix('s')}/{workload.name}"
+
+
 def queue_of(labels: Mapping[str, str], *, kueue: bool = False) -> str:
     """Return the queue that a workload names, or ''."""
     return labels.get(QUEUE_LABEL) or (labels.get(KUEUE_QUEUE_LABEL, "") if kueue else "")

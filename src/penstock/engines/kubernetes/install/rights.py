@@ -34,6 +34,10 @@ ROLES: dict[str, tuple[Rule, ...]] = {
         Rule("scheduling.x-k8s.io", ("podgroups",), FOLLOW),
         Rule("scheduling.volcano.sh", ("podgroups",), FOLLOW),
     ),
+    "penstock-volumes": (
+        Rule("", ("persistentvolumeclaims", "persistentvolumes"), ("list", "watch", "patch")),
+        Rule("storage.k8s.io", ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities"), FOLLOW),
+    ),
     "penstock-jobs": (Rule("batch", ("jobs",), ("list", "watch", "patch")),),
     "penstock-jobsets": (Rule("jobset.x-k8s.io", ("jobsets",), ("list", "watch", "patch")),),
     "penstock-trainjobs": (Rule("trainer.kubeflow.org", ("trainjobs",), ("list", "watch", "patch")),),

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from penstock.engines.kubernetes.objects.claims import EphemeralSource
 from penstock.engines.kubernetes.objects.common import Amounts, Condition, LabelSelector, Metadata, Requirement, Wire
 
 
@@ -115,8 +116,7 @@ class InlineCsi(Wire, frozen=True):
 class Volume(Wire, frozen=True):
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
-    ephemeral: dict[str, msgspec.Raw] | None = None
-    """Its claim is named like the pod and the volume, joined by a hyphen."""
+    ephemeral: EphemeralSource | None = None
     csi: InlineCsi | None = None
 
 

@@ -1,0 +1,190 @@
+"""Where a claim without a volume could get one: of those that are there, or made by its class.
+
+Volumes that are there and that nobody makes more of, such as disks of nodes, are amounts of their nodes for the
+planner: two pods of one gang do not count on the same one.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from penstock.core.model.selectors import LabelTerms, accepted
+from penstock.engines.kubernetes.amounts import Sums
+from penstock.engines.kubernetes.asks import NOWHERE, all_of
+from penstock.engines.kubernetes.objects.claims import ClaimSpec
+from penstock.engines.kubernetes.objects.nodes import Node
+from penstock.engines.kubernetes.objects.volumes import StorageClass, Volume, VolumeClaim
+from penstock.engines.kubernetes.volumes.matching import (
+    NO_PROVISIONER,
+    WAITS,
+    allowed_by,
+    any_of,
+    driver_of_class,
+    fits_kept,
+    is_free,
+    is_kept_for,
+    labels_of,
+    may_get,
+    reach_of,
+    reaches,
+    room_in,
+    roomy_of,
+    size_of,
+    smallest,
+)
+from penstock.engines.kubernetes.volumes.view import ClaimKey, VolumeView
+
+STOCK = "volumes:"
+"""Begins the names of amounts of volumes that are there, by class and least size."""
+SIZES_MAX = 64
+"""Different sizes that are counted; claims of further ones count as claims of any size."""
+MEMO_MAX = 10_000
+
+
+class Stock:
+    """Judges claims without volumes. Everything runs on the engine's loop."""
+
+    def __init__(self, view: VolumeView) -> None:
+        self._view = view
+        self._assumed: dict[str, ClaimKey] = {}
+        self._chosen: dict[ClaimKey, str] = {}
+        """Volumes that were chosen for a claim, until that shows in the volume itself; the second by claim."""
+        self.taken: set[ClaimKey] = set()
+        """Claims that get, or have got, a volume that was counted as an amount of the node."""
+        self._sizes: dict[tuple[str, int], None] = {}
+        self._memo: dict[tuple[str, ...], LabelTerms] = {}
+
+    def forget(self) -> None:
+        """Volumes, classes or room have changed."""
+        self._memo.clear()
+
+    def late_class(self, spec: ClaimSpec) -> StorageClass | None:
+        """Return the class of a claim that gets its volume once its pod's node is chosen; None for other claims."""
+        found = self._view.storage_class(spec.storage_class_name or "")
+        return found if found is not None and found.volume_binding_mode == WAITS and not spec.volume_name else None
+
+    def _free(self, volumes: Iterable[Volume], spec: ClaimSpec) -> Iterator[Volume]:
+        """Yield those of these volumes that a claim could get."""
+        return (one for one in volumes if one.name not in self._assumed and may_get(one, spec))
+
+    def kept_for(self, claim: VolumeClaim) -> Volume | None:
+        """Return the volume that is kept for a claim, or was chosen for it."""
+        chosen = self._view.volume(self._chosen.get(claim.key, ""))
+        return chosen or next((one for one in self._view.naming(claim.key) if is_kept_for(one, claim)), None)
+
+    def assume(self, key: ClaimKey, volume: Volume) -> None:
+        """Choose a volume for a claim: nobody else gets it, until `release`."""
+        self._assumed[volume.name], self._chosen[key] = key, volume.name
+
+    def release(self, key: ClaimKey) -> None:
+        """Forget which volume was chosen for a claim: that shows in the volume by now, or it was not to be."""
+        self._assumed.pop(self._chosen.pop(key, ""), None)
+
+    def terms(self, spec: ClaimSpec, claim: VolumeClaim | None = None) -> LabelTerms:
+        """Return the nodes on which a claim without a volume can get one."""
+        found = self.late_class(spec)
+        if found is None:
+            return ()
+        kept = self.kept_for(claim) if claim is not None else None
+        if kept is not None:
+            return reach_of(kept) if fits_kept(kept, spec) else NOWHERE
+        size, name = size_of(spec), found.metadata.name
+        key = (name, str(size), spec.volume_mode, *sorted(spec.access_modes), str(spec.selector))
+        known = self._memo.get(key)
+        if known is None:
+            if len(self._memo) >= MEMO_MAX:
+                self._memo.clear()
+            there = [reach_of(one) for one in self._free(self._view.free(name), spec)]
+            known = self._memo[key] = any_of([*there, *self._made_for(spec, found, size)])
+        return known
+
+    def _made_for(self, spec: ClaimSpec, found: StorageClass, size: int) -> Iterator[LabelTerms]:
+        """Yield the nodes for which a class makes a volume of this size; nothing where it makes none for the claim."""
+        if found.provisioner == NO_PROVISIONER or spec.selector is not None:
+            return
+        terms = allowed_by(found)
+        if self._view.tells_room(driver_of_class(found)):
+            room = roomy_of(self._view.capacities_of(found.metadata.name), size)
+            if room == NOWHERE:
+                return
+            terms = all_of(terms, room)
+        yield terms
+
+    # Choosing.
+
+    def choose(self, node: Node, claims: list[VolumeClaim]) -> dict[ClaimKey, Volume | None] | str:
+        """Return the volume that each claim gets on a node; None: its class makes one. A text: why one gets none.
+
+        The smallest claim chooses first, and takes the smallest volume.
+        """
+        found: dict[ClaimKey, Volume | None] = {}
+        taken: set[str] = set()
+        for claim in sorted(claims, key=lambda one: (size_of(one.spec), one.key)):
+            kept = self.kept_for(claim)
+            if kept is not None:
+                if not fits_kept(kept, claim.spec) or not reaches(node, kept):
+                    return f"volume {kept.name}, which is kept for claim {claim.metadata.name}, is of no use there"
+                found[claim.key] = kept
+                continue
+            near = self._view.near(claim.spec.storage_class_name or "", node)
+            free = (one for one in self._free(near, claim.spec) if one.name not in taken and reaches(node, one))
+            volume = found[claim.key] = smallest(free)
+            if volume is not None:
+                taken.add(volume.name)
+            elif not self._is_made(claim.spec, node):
+                return f"no volume is left there for claim {claim.metadata.name}"
+        return found
+
+    def _is_made(self, spec: ClaimSpec, node: Node) -> bool:
+        late = self.late_class(spec)
+        if late is None:
+            return False
+        return any(accepted(terms, labels_of(node)) for terms in self._made_for(spec, late, size_of(spec)))
+
+    # Amounts.
+
+    def amount_of(self, claim: VolumeClaim | None, spec: ClaimSpec) -> str:
+        """Return the name of the amount that a claim takes one of; '' for claims that are not counted."""
+        found = self._view.storage_class(spec.storage_class_name or "")
+        if found is None or found.provisioner != NO_PROVISIONER or found.volume_binding_mode != WAITS:
+            return ""
+        if claim is not None and claim.key not in self.taken and (spec.volume_name or self.kept_for(claim)):
+            return ""  # what it gets, or has, is no volume that others could choose
+        size = size_of(spec)
+        if (found.metadata.name, size) not in self._sizes:
+            if len(self._sizes) >= SIZES_MAX:
+                size = 0
+            self._sizes[found.metadata.name, size] = None
+        return _amount(found.metadata.name, size)
+
+    @property
+    def sizes(self) -> int:
+        """How many amounts are counted: nodes have to be described anew when there are more."""
+        return len(self._sizes)
+
+    def offered(self, node: Node) -> Sums:
+        """Return how many volumes a node has for claims that are counted."""
+        found: Sums = {}
+        for name, size in self._sizes:
+            near = self._view.near(name, node)
+            count = sum(room_in(one) >= size and self._counts(one) and reaches(node, one) for one in near)
+            if count:
+                found[_amount(name, size)] = count
+        return found
+
+    def _counts(self, volume: Volume) -> bool:
+        """Return whether a volume is free, or is that of a claim which is counted."""
+        if volume.name in self._assumed:
+            return True
+        ref = volume.spec.claim_ref
+        if ref is not None:
+            return (ref.namespace, ref.name) in self.taken
+        return is_free(volume)
+
+    def counts_class(self, name: str) -> bool:
+        """Return whether the volumes of a class are amounts of nodes."""
+        return any(one == name for one, _ in self._sizes)
+
+
+def _amount(name: str, size: int) -> str:
+    """Return the name of an amount; other sizes have other names."""
+    whole = size > 0 and size % 2**30 == 0
+    return f"{STOCK}{name}:{f'{size >> 30}Gi' if whole else size}"
