@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from penstock.engines.kubernetes.api.client import Client, Kind, refusal
-from penstock.engines.kubernetes.api.errors import Busy, Denied, Expired, KubernetesError, Rejected
+from penstock.engines.kubernetes.api.errors import Busy, Denied, Expired, KubernetesError, Rejected, Unavailable
 from penstock.engines.kubernetes.objects.answers import AnyObject, WatchEvent
 from penstock.engines.kubernetes.objects.common import Metadata
 
@@ -128,6 +128,10 @@ class Reflector(Generic[T]):
                 await self._follow_from_list()
             except Rejected:
                 self._streams = False  # a server before 1.32, or one that has it switched off
+            except Unavailable as error:
+                if not error.status:
+                    raise
+                # it answers, and cannot: as one from 1.32 on whose etcd is older than 3.4.31 or 3.5.13
         await self._list()
         await self._follow(resourceVersion=str(self.version))
         raise _Dropped
