@@ -8,7 +8,7 @@ WORKERS ?= auto
 PYTEST_ARGS ?=
 COVERED_BY := tests/core tests/control tests/sim/replay tests/report tests/migrate tests/traces
 
-.PHONY: help demo test lint audit install install-torch bench docs sim sim-planted sim-kubernetes sim-kubernetes-planted soak coverage mutants clean
+.PHONY: help demo test lint audit install install-torch bench docs sim sim-planted sim-kubernetes sim-kubernetes-planted e2e-kubernetes soak coverage mutants clean
 
 help:
 	@echo "make demo     a server, real trainings, a preemption, a dead node, a report in demo-out/"
@@ -17,6 +17,7 @@ help:
 	@echo "make audit    known vulnerabilities of the locked dependencies; needs the network"
 	@echo "make sim SEEDS=n   the fault simulator; make sim-planted proves that it finds bugs"
 	@echo "make sim-kubernetes SEEDS=n   the same of a Kubernetes cluster; make sim-kubernetes-planted likewise"
+	@echo "make e2e-kubernetes KUBECONFIG=file   the suite of a Kubernetes cluster, on one that is kept for tests"
 	@echo "make bench    the benchmarks, one JSON object a line"
 	@echo "make docs     the generated parts of docs/"
 	@echo "make soak     the long versions: 20,000 seeds, properties with 20 times the examples, 300 kill points (hours)"
@@ -71,6 +72,10 @@ sim-kubernetes: $(VENV)/.demo
 
 sim-kubernetes-planted: $(VENV)/.demo
 	$(BIN)/python -m penstock.sim --kubernetes --planted
+
+e2e-kubernetes: $(VENV)/.dev
+	@test -n "$(KUBECONFIG)" || { echo "KUBECONFIG names the kubeconfig of a cluster that is kept for tests"; exit 2; }
+	PENSTOCK_E2E_KUBECONFIG=$(KUBECONFIG) $(BIN)/python -m pytest -n 0 tests/e2e_kubernetes $(PYTEST_ARGS)
 
 soak: $(VENV)/.dev
 	$(BIN)/python -m penstock.sim --seeds 20000 --first 100000

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.sim.apiserver.controllers import Controllers
+from penstock.sim.apiserver.controllers import Controllers, let_run
 from penstock.sim.apiserver.refusals import Refused
 from penstock.sim.apiserver.selecting import Object
 from penstock.sim.apiserver.store import Change, Key, Store, merged
@@ -90,7 +90,7 @@ class Kubelets:
             with contextlib.suppress(Refused):
                 self._store.delete(self._kind, key, 0)
         elif pod["status"]["phase"] == "Pending":
-            self._set(key, phase="Running")
+            let_run(self._store, key)
             run_s = (meta.get("annotations") or {}).get(RUN_ANNOTATION)
             if run_s is not None:
                 heapq.heappush(self._ends, (now_s + float(run_s), key, meta["uid"]))

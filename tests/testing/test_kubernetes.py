@@ -2,12 +2,13 @@
 
 import pytest
 
-from penstock.sim.apiserver.kinds import bind, evict, set_condition, usual_kinds
+from penstock.sim.apiserver.kinds import bind, evict, usual_kinds
+from penstock.sim.apiserver.pods import set_condition
 from penstock.sim.apiserver.refusals import Refused
 from penstock.sim.apiserver.selecting import matcher
 from penstock.sim.apiserver.store import Store, merged, seen_by, strategically_merged
 
-NOW = "2026-11-24T09:00:00Z"
+NOW, IN_30_S = "2026-11-24T09:00:00Z", "2026-11-24T09:00:30Z"
 ALL = matcher("", "")
 
 
@@ -21,7 +22,10 @@ def pods(store):
 
 
 def pod(store, name="a", namespace="default", labels=None, **spec):
-    body = {"metadata": {"name": name, "labels": labels or {}}, "spec": {"containers": [{"name": "c"}], **spec}}
+    body = {
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"containers": [{"name": "c", "image": "none"}], **spec},
+    }
     return store.create(pods(store), namespace, body)
 
 
@@ -46,14 +50,14 @@ def test_a_pod_gets_its_defaults(store):
 
 def test_a_limit_becomes_the_request(store):
     limits = {"resources": {"limits": {"nvidia.com/gpu": "2", "cpu": "4"}, "requests": {"cpu": "1"}}}
-    made = pod(store, containers=[{"name": "c", **limits}])
+    made = pod(store, containers=[{"name": "c", "image": "none", **limits}])
     assert made["spec"]["containers"][0]["resources"]["requests"] == {"nvidia.com/gpu": "2", "cpu": "1"}
 
 
 def test_a_priority_comes_from_its_class(store):
     store.create(store.kind("scheduling.k8s.io", "priorityclasses"), "", {"metadata": {"name": "high"}, "value": 1000})
     assert pod(store, priorityClassName="high")["spec"]["priority"] == 1000
-    with refused(422, "Invalid"):
+    with refused(403, "Forbidden"):
         pod(store, "b", priorityClassName="absent")
 
 
@@ -61,7 +65,7 @@ def test_a_name_is_taken_once_and_a_generated_one_is_free(store):
     pod(store)
     with refused(409, "AlreadyExists"):
         pod(store)
-    body = {"metadata": {"generateName": "w-"}, "spec": {"containers": [{"name": "c"}]}}
+    body = {"metadata": {"generateName": "w-"}, "spec": {"containers": [{"name": "c", "image": "none"}]}}
     names = {store.create(pods(store), "default", body)["metadata"]["name"] for _ in range(3)}
     assert len(names) == 3
 
@@ -135,7 +139,7 @@ def test_a_gated_or_leaving_pod_is_not_bound(store):
     with refused(404, "NotFound"):
         binding(store, "absent")
     store.create(pods(store), "default", {
-        "metadata": {"name": "b", "finalizers": ["x"]}, "spec": {"containers": [{"name": "c"}]},
+        "metadata": {"name": "b", "finalizers": ["x"]}, "spec": {"containers": [{"name": "c", "image": "none"}]},
     })  # fmt: skip
     store.delete(pods(store), ("default", "b"))
     with refused(409, "Conflict"):
@@ -161,7 +165,7 @@ def test_a_bound_pod_leaves_when_its_kubelet_lets_go(store):
     pod(store)
     binding(store)
     marked = store.delete(pods(store), ("default", "a"))
-    assert (marked["metadata"]["deletionTimestamp"], marked["metadata"]["deletionGracePeriodSeconds"]) == (NOW, 30)
+    assert (marked["metadata"]["deletionTimestamp"], marked["metadata"]["deletionGracePeriodSeconds"]) == (IN_30_S, 30)
     store.delete(pods(store), ("default", "a"), 0)
     with refused(404, "NotFound"):
         store.get(pods(store), ("default", "a"))
@@ -203,7 +207,7 @@ def test_an_eviction_stays_within_the_budget(store):
     with refused(429, "TooManyRequests"):
         evict(store, pods(store), "default", "b", {})
     left = store.get(pods(store), ("default", "a"))
-    assert left["metadata"]["deletionTimestamp"] == NOW
+    assert left["metadata"]["deletionTimestamp"] == IN_30_S
     assert {c["type"] for c in left["status"]["conditions"]} == {"PodScheduled", "DisruptionTarget"}
     assert "deletionTimestamp" not in store.get(pods(store), ("default", "b"))["metadata"]
 

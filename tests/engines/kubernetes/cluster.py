@@ -17,6 +17,7 @@ from penstock.engines.kubernetes.engine import KubernetesEngine
 from penstock.engines.kubernetes.onnode import replica_of
 from penstock.engines.kubernetes.operator.queuemap import Where
 from penstock.server.backend import deliver_on
+from penstock.sim.apiserver.controllers import let_run
 from penstock.sim.apiserver.store import merged
 from penstock.sim.world.disk import SimDisk
 from penstock.testing.builders import config
@@ -39,11 +40,12 @@ class Later:
             self.engine.send(orders)
 
 
-class Cluster:
-    """The API server, its kubelets, and how to reach into both."""
+class Serving:
+    """A server with the engine, in this process, on an API server that it reaches by `access`."""
 
-    def __init__(self, api: ApiServer) -> None:
-        self.api, self.store = api, api.store
+    access: Access
+
+    def __init__(self) -> None:
         self.disk = SimDisk(random.Random(0))
         self.controller: Controller | None = None
         self.engine: KubernetesEngine | None = None
@@ -52,6 +54,49 @@ class Cluster:
     @property
     def state(self) -> Any:
         return self.controller.state
+
+    def jobs(self) -> list[tuple[str, str]]:
+        return sorted((job.spec.name, job.state) for job in self.state.jobs.values())
+
+    def ready(self) -> bool:
+        """Return whether the server has taken in all nodes."""
+        raise NotImplementedError
+
+    @contextlib.asynccontextmanager
+    async def serving(self, **settings: Any) -> AsyncIterator[None]:
+        """Run a server with its engine; a second time it is a restart on the same log."""
+        clock = RealClock()
+        self.starts += 1
+        self.controller = Controller(self.disk, clock, name=f"s{self.starts}", check_invariants=True)
+        self.controller.open(None if self.starts > 1 else config(**settings))
+        later, faults = Later(), []
+        loop = asyncio.get_running_loop()
+        service = ControlService(
+            self.controller, self.disk, later, clock,
+            deliver=deliver_on(loop), deliver_reports=deliver_on(loop), on_fault=faults.append,
+        )  # fmt: skip
+        async with Client(self.access) as client:
+            self.engine = later.engine = KubernetesEngine(client, PodJobs(service), queues=QUEUES)
+            service.start()
+            task = asyncio.create_task(self.engine.run())
+            try:
+                await until(lambda: self.ready() or task.done())
+                yield
+                assert not faults, faults
+            finally:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+                await asyncio.to_thread(service.stop)
+
+
+class Cluster(Serving):
+    """The API server, its kubelets, and how to reach into both."""
+
+    def __init__(self, api: ApiServer) -> None:
+        super().__init__()
+        self.api, self.store = api, api.store
+        self.access = Access(api.url, FixedToken())
 
     def kind(self, plural: str, group: str = "") -> Any:
         return self.store.kind(group, plural)
@@ -65,7 +110,7 @@ class Cluster:
 
     def pod(self, name: str, gpus: int = 1, cpus: str = "1", labels: Any = None, **spec: Any) -> None:
         asked = {"cpu": cpus, **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
-        box = {"name": "main", "resources": {"limits": asked}}
+        box = {"name": "main", "image": "none", "resources": {"limits": asked}}
         body = {
             "metadata": {"name": name, "labels": labels or {}},
             "spec": {"schedulerName": "penstock", "containers": [box], **spec},
@@ -104,9 +149,6 @@ class Cluster:
     def delete(self, name: str) -> None:
         self.store.delete(self.kind("pods"), ("default", name), 0)
 
-    def jobs(self) -> list[tuple[str, str]]:
-        return sorted((job.spec.name, job.state) for job in self.state.jobs.values())
-
     async def kubelets(self) -> None:
         """Run what is bound, and let go of what is deleted."""
         while True:
@@ -115,34 +157,7 @@ class Cluster:
                 if pod["metadata"].get("deletionTimestamp"):
                     self.delete(name)
                 elif pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending":
-                    self.set(name, phase="Running")
-
-    @contextlib.asynccontextmanager
-    async def serving(self, **settings: Any) -> AsyncIterator[None]:
-        """Run a server with its engine; a second time it is a restart on the same log."""
-        clock = RealClock()
-        self.starts += 1
-        self.controller = Controller(self.disk, clock, name=f"s{self.starts}", check_invariants=True)
-        self.controller.open(None if self.starts > 1 else config(**settings))
-        later, faults = Later(), []
-        loop = asyncio.get_running_loop()
-        service = ControlService(
-            self.controller, self.disk, later, clock,
-            deliver=deliver_on(loop), deliver_reports=deliver_on(loop), on_fault=faults.append,
-        )  # fmt: skip
-        async with Client(Access(self.api.url, FixedToken())) as client:
-            self.engine = later.engine = KubernetesEngine(client, PodJobs(service), queues=QUEUES)
-            service.start()
-            task = asyncio.create_task(self.engine.run())
-            try:
-                await until(lambda: self.ready() or task.done())
-                yield
-                assert not faults, faults
-            finally:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
-                await asyncio.to_thread(service.stop)
+                    let_run(self.store, ("default", name))
 
     def ready(self) -> bool:
         names = {name for _, name in self.store.all_of("nodes")}

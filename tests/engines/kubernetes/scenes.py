@@ -11,9 +11,9 @@ from unittest import mock
 from penstock.engines.kubernetes import binding, engine, nominating, saying, sessions, settling, stops
 from penstock.engines.kubernetes.api import reflector
 from penstock.engines.kubernetes.operator import applying, queuemap, statuses, telling
-from penstock.sim.apiserver.controllers import Controllers
-from penstock.sim.apiserver.kinds import Plain, bind
-from penstock.sim.apiserver.store import Kind, merged
+from penstock.sim.apiserver.controllers import Controllers, let_run
+from penstock.sim.apiserver.kinds import bind
+from penstock.sim.apiserver.store import Kind, Plain, merged
 from penstock.testing.kubernetes.server import ApiServer
 from tests.engines.kubernetes.cluster import Cluster
 from tests.engines.kubernetes.helpers import run, until
@@ -42,7 +42,7 @@ Play = Callable[..., Coroutine[Any, Any, None]]
 def box(gpus: int = 1, cpus: str = "1", **amounts: str) -> dict[str, Any]:
     """Return a container that asks for this."""
     asked = {"cpu": cpus, **({"nvidia.com/gpu": str(gpus)} if gpus else {}), **amounts}
-    return {"name": "main", "resources": {"limits": asked}}
+    return {"name": "main", "image": "none", "resources": {"limits": asked}}
 
 
 def template(gpus: int = 1, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Scene(Cluster):
                     if name not in self.slow:
                         self.store.delete(self.kind("pods"), (namespace, name), 0)
                 elif pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending":
-                    self.status("pods", name, namespace, phase="Running")
+                    let_run(self.store, (namespace, name))
 
     def _pods_of_job_set(self, namespace: str, one: Any) -> None:
         names = {"jobset.sigs.k8s.io/jobset-name": one["metadata"]["name"]}

@@ -126,7 +126,7 @@ def test_a_rule_that_cannot_be_decided_is_said_on_the_pod():
             c.pod("a", resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
             c.pod("b", labels={"penstock.dev/gang": "x", "penstock.dev/gang-size": "many"})
             both = {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}
-            c.pod("c", containers=[{"name": "m", "resources": {"limits": both}}])
+            c.pod("c", containers=[{"name": "m", "image": "none", "resources": {"limits": both}}])
             await until(lambda: all(c.says(name)[0] for name in "abc"))
             assert c.says("a") == ("Unsupported", "resourceClaims: devices by resource claims (DRA)")
             assert c.says("b")[0] == "InvalidGang"
@@ -336,7 +336,7 @@ def test_a_pod_that_claims_to_be_a_replica_of_another_gang_is_somebody_elses():
             await until(lambda: c.jobs() == [("honest", "running")])
             (node,) = c.where("honest")
             claims = {"penstock.dev/replica": "1.1.0"}
-            box = [{"name": "main", "resources": {"limits": {"cpu": "1"}}}]
+            box = [{"name": "main", "image": "none", "resources": {"limits": {"cpu": "1"}}}]
             for name, kind in (("forged", "penstock"), ("other", "default-scheduler")):
                 spec = {"schedulerName": kind, "nodeName": node, "containers": box}
                 meta = {"name": name, "annotations": claims}

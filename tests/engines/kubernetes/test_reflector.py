@@ -62,10 +62,10 @@ def same(server: ApiServer, copy: Reflector[Pod]) -> bool:
     return has == {key: int(one["metadata"]["resourceVersion"]) for key, one in server.store.all_of("pods").items()}
 
 
-@pytest.mark.parametrize("streams", [True, False])
-def test_it_lists_then_follows(streams):
+@pytest.mark.parametrize("options", [{}, {"streams": False}, {"old_etcd": True}], ids=["streams", "none", "old etcd"])
+def test_it_lists_then_follows(options):
     async def work() -> None:
-        async with served(streams=streams) as (server, client):
+        async with served(**options) as (server, client):
             put_pod(server, "a")
             async with reflected(client) as (copy, heard):
                 assert (names(copy), heard.said, heard.lists) == (["a"], ["+a"], 1)

@@ -182,7 +182,8 @@ async def test_a_pod_or_service_of_somebody_else_is_left_alone(c: Scene) -> None
 
 @in_scene("n1")
 async def test_a_template_that_is_none_is_said(c: Scene) -> None:
-    c.make(EJ, "train", {"template": {"spec": {"containers": "many"}}})
+    spec = {**template(0)["spec"], "tolerations": "many"}
+    c.make(EJ, "train", {"template": {"spec": spec}})
     async with asyncio.timeout(5):
         await until(lambda: condition(c)[1] == "InvalidTemplate")
     assert "spec.template: Expected `array`, got `str`" in condition(c)[2]
@@ -262,7 +263,7 @@ def test_one_whose_job_ended_before_its_status_said_so_gets_no_other_job() -> No
     ],
 )
 def test_what_no_pod_could_be_made_of_is_named(name: str, spec: Any, text: str) -> None:
-    body = {"metadata": {}, "spec": {"containers": [{"name": "main"}], **spec}}
+    body = {"metadata": {}, "spec": {"containers": [{"name": "main", "image": "none"}], **spec}}
     made = of_elastic_job(ElasticJob(Metadata(name), ElasticJobSpec(template=body)))
     assert made.elastic is not None
     assert text in made.elastic.problem

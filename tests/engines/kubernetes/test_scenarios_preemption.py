@@ -74,7 +74,7 @@ async def test_a_gang_preempts_for_all_its_pods_at_once(c: Scene) -> None:
     ("low", "urgent"),
     [
         ({}, {}),
-        ({}, {"priorityClassName": HIGH, "preemptionPolicy": "Never"}),
+        ({}, {"priorityClassName": "polite"}),
         ({"labels": {"penstock.dev/preemptible": "false"}}, {"priorityClassName": HIGH}),
         ({"priorityClassName": HIGH}, {}),
     ],
@@ -86,6 +86,7 @@ def test_nobody_leaves_for_a_pod(low: dict[str, Any], urgent: dict[str, Any]) ->
     async def work() -> None:
         async with scene("n1") as c:
             c.priority()
+            c.priority("polite", preemptionPolicy="Never")
             c.pod("low", gpus=4, **low)
             await begun(c, "low")
             c.pod("urgent", gpus=4, **urgent)
@@ -100,12 +101,12 @@ def test_nobody_leaves_for_a_pod(low: dict[str, Any], urgent: dict[str, Any]) ->
 @in_scene("n1", "n2")
 async def test_a_pod_that_never_preempts_still_comes_first(c: Scene) -> None:
     """k8s: preemptionPolicy Never changes who leaves, not who is next."""
-    c.priority()
+    c.priority("polite", preemptionPolicy="Never")
     c.theirs("theirs", gpus=4, node="n1")
     c.theirs("others", gpus=4, node="n2")
     c.pod("early", gpus=4)
     await c.waits("early")
-    c.pod("polite", gpus=4, preemptionPolicy="Never", **URGENT)
+    c.pod("polite", gpus=4, priorityClassName="polite")
     await c.waits("polite")
     c.delete("theirs")
     await starts(c, "polite")
@@ -201,7 +202,12 @@ async def test_a_victim_is_given_its_own_grace_and_says_for_whom_it_left(c: Scen
     c.slow = {"low"}
     c.pod("urgent", gpus=4, **URGENT)
     await until(lambda: c.get("low")["metadata"].get("deletionTimestamp") is not None)
-    (reason,) = [one for one in c.get("low")["status"]["conditions"] if one["type"] == "DisruptionTarget"]
+
+    def said() -> Any:
+        return next(one for one in c.get("low")["status"]["conditions"] if one["type"] == "DisruptionTarget")
+
+    await until(lambda: said()["reason"] != "EvictionByEvictionAPI")
+    reason = said()
     assert (reason["status"], reason["reason"]) == ("True", "PreemptionByScheduler")
     assert "default/pod/urgent" in reason["message"]
     assert c.get("low")["metadata"]["deletionGracePeriodSeconds"] == 77

@@ -12,13 +12,14 @@ NODE_CPUS = 8000
 
 
 def cpus(amount: str, **fields: Any) -> dict[str, Any]:
-    return {"name": fields.pop("name", "main"), "resources": {"requests": {"cpu": amount}}, **fields}
+    resources = {"requests": {"cpu": amount}}
+    return {"name": fields.pop("name", "main"), "image": "none", "resources": resources, **fields}
 
 
 SIDECAR = {"restartPolicy": "Always"}
 FORMS: dict[str, tuple[int, dict[str, Any]]] = {
     "two containers": (2500, {"containers": [cpus("2"), cpus("500m", name="b")]}),
-    "a limit alone": (3000, {"containers": [{"name": "main", "resources": {"limits": {"cpu": "3"}}}]}),
+    "a limit alone": (3000, {"containers": [{"name": "main", "image": "none", "resources": {"limits": {"cpu": "3"}}}]}),
     "a thirsty init container": (5000, {"containers": [cpus("1")], "initContainers": [cpus("5", name="i")]}),
     "a modest init container": (4000, {"containers": [cpus("4")], "initContainers": [cpus("3", name="i")]}),
     "a sidecar": (3000, {"containers": [cpus("1")], "initContainers": [cpus("2", name="i", **SIDECAR)]}),
@@ -104,7 +105,7 @@ async def test_a_pod_of_ours_that_grows_in_place_keeps_others_off(c: Scene) -> N
     c.pod("ours", gpus=0, cpus="2")
     await until(lambda: c.where("ours") == ["n1"])
     grown = {"spec": {"containers": [cpus("6")]}}
-    c.change("/pods", "ours", grown)
+    c.change("/pods", "ours", grown, part="resize")
     c.set("ours", containerStatuses=[{"name": "main", "allocatedResources": {"cpu": "6"}}])
     await until(lambda: c.at_work.pods.objects["default", "ours"].status.container_statuses != ())
     c.pod("next", gpus=0, cpus="4")
@@ -154,7 +155,7 @@ async def test_a_node_takes_no_more_pods_than_it_says(c: Scene) -> None:
     """k8s e2e predicates (pod limit); every pod counts, of whatever scheduler, whatever it asks for."""
     _node(c, "n1", pods="2")
     await until(c.ready)
-    c.theirs("theirs", containers=[{"name": "main"}])
+    c.theirs("theirs", containers=[{"name": "main", "image": "none"}])
     await until(lambda: c.state.nodes["n1"].others.host.extended == (("pods", 1),))
     c.pod("first", gpus=0)
     await until(lambda: c.where("first") == ["n1"])
@@ -167,7 +168,7 @@ async def test_a_node_takes_no_more_pods_than_it_says(c: Scene) -> None:
 @in_scene("n1")
 async def test_pods_that_ask_for_nothing_start(c: Scene) -> None:
     """A pod without requests is legal, and takes its place among the pods of the node."""
-    c.pod("bare", containers=[{"name": "main"}])
+    c.pod("bare", containers=[{"name": "main", "image": "none"}])
     await until(lambda: c.where("bare") == ["n1"])
     assert c.state.jobs[1].placed.each_of(0).host.extended == (("pods", 1),)
 

@@ -119,6 +119,7 @@ async def test_a_job_that_is_preempted_is_suspended_and_starts_again(c: Scene) -
     (found,) = [one for one in conditions if one["type"] == "DisruptionTarget"]
     assert (found["status"], found["reason"]) == ("True", "PreemptionByScheduler")
     assert "(default/pod/urgent)" in found["message"], "for whom"
+    assert found["lastTransitionTime"], "without a time it would count as long over"
     c.slow.clear()
     await until(lambda: c.where("urgent") == ["n1"])
     assert (c.pods_of("low"), c.states()["low"]) == ([], "waiting")

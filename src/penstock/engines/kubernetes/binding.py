@@ -5,6 +5,7 @@ once, to that very pod, and a restart sees whose it is. A lost answer is settled
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,8 +23,10 @@ from penstock.engines.kubernetes.names import (
     WITHDRAWN_ANNOTATION,
 )
 from penstock.engines.kubernetes.objects.answers import Status
-from penstock.engines.kubernetes.objects.common import Metadata, Wire
+from penstock.engines.kubernetes.objects.common import Metadata, Wire, timestamp
 from penstock.engines.kubernetes.objects.pods import Pod
+
+log = logging.getLogger(__name__)
 
 PODS = Kind("", "v1", "pods")
 TRIES_MAX = 8
@@ -110,9 +113,12 @@ class Binder:
         while True:
             try:
                 found = await self._client.patch(PODS.path(meta.namespace, meta.name), body, Pod)
-            except (Missing, Conflict):
+            except Missing:
                 return GONE
             except KubernetesError:
+                again = await self._again(pod)
+                if again is not None and again.metadata.uid != meta.uid:
+                    return GONE
                 await asyncio.sleep(self._wait_s(number))
                 number += 1
                 continue
@@ -139,30 +145,33 @@ class Binder:
         return found
 
     async def evict(self, pod: Pod, grace_ms: int, why: str, wanted: Callable[[], bool]) -> None:
-        """Ask the pod to leave until it does, or until that is no longer wanted. Why stands on it before.
+        """Ask the pod to leave until it does, or until that is no longer wanted; then say on it why.
 
-        The pod is given `grace_ms` to save and leave, by its signal. One that has ended meanwhile stays: its owner is
-        to see how it ended.
+        Not before: with the eviction the API server puts a reason of its own in the place of any other. The pod is
+        given `grace_ms` to save and leave, by its signal. One that has ended meanwhile stays: its owner is to see how
+        it ended.
         """
         number, now = 0, pod
-        if why and wanted():
-            now = await self._note_why(pod, why)
         while wanted():
             try:
                 await self._evict(now, -(-grace_ms // 1000))
+                if why:
+                    await self._note_why(pod, why)
                 return
             except Missing:
                 return
             except Conflict:
-                found = await self._again(pod)
-                if found is not None and (found.metadata.uid != pod.metadata.uid or found.over or found.leaving):
-                    return
-                now = found or now
+                pass  # read it
             except Busy as error:
                 await asyncio.sleep(error.retry_after_s or EVICTION_WAIT_S)
             except KubernetesError:
                 await asyncio.sleep(self._wait_s(number))
                 number += 1
+            # An eviction of an outdated version is refused only after it has cost its budget a disruption.
+            found = await self._again(pod)
+            if found is not None and (found.metadata.uid != pod.metadata.uid or found.over or found.leaving):
+                return
+            now = found or now
 
     async def _evict(self, pod: Pod, grace_s: int, *, try_only: bool = False) -> None:
         meta = pod.metadata
@@ -178,17 +187,20 @@ class Binder:
         }
         await self._client.write("POST", PODS.path(meta.namespace, meta.name, "eviction"), body, Status)
 
-    async def _note_why(self, pod: Pod, why: str) -> Pod:
-        """Say on a pod why it is about to be evicted, for its controller and its owner, and return it."""
-        condition = {"type": "DisruptionTarget", "status": "True", "reason": PREEMPTED, "message": why}
+    async def _note_why(self, pod: Pod, why: str, *, evicted: bool = True) -> None:
+        """Say on a pod why it leaves, for its controller and its owner.
+
+        Args:
+            evicted: the API server has said since when; else that is now: without a time it would count as long over.
+        """
+        since = {} if evicted else {"lastTransitionTime": timestamp()}
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": PREEMPTED, "message": why, **since}
         body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "status")
         try:
-            found = await self._client.patch(path, body, Pod, "strategic")
-        except KubernetesError:
-            return pod  # it is evicted all the same
-        self._wrote(found)
-        return found
+            self._wrote(await self._client.patch(path, body, Pod, "strategic"))
+        except KubernetesError as error:
+            log.info("why a pod leaves could not be written", extra={"pod": pod.key, "problem": error.message})
 
     async def start(self, workload: Workload) -> str:
         """Let a workload make its pods. Returns: '' once it does, else why it never will."""
@@ -196,9 +208,6 @@ class Binder:
 
     async def suspend(self, workload: Workload, pods: Callable[[], list[Pod]], why: str) -> None:
         """Let a workload's pods leave, and make no others: once the budgets of all of them allow that."""
-        for pod in pods():
-            if why:
-                await self._note_why(pod, why)
         number = 0
         while True:
             try:
@@ -212,6 +221,8 @@ class Binder:
             except KubernetesError:
                 await asyncio.sleep(self._wait_s(number))
                 number += 1
+        for pod in pods() if why else ():
+            await self._note_why(pod, why, evicted=False)
         await self._set_suspended(workload, suspended=True)
 
     async def _set_suspended(self, workload: Workload, *, suspended: bool) -> str:

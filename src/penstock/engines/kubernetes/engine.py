@@ -16,7 +16,7 @@ from penstock.core.model.cluster import DEFAULT_POOL
 from penstock.core.model.gang import GangAsk
 from penstock.core.model.ids import JobId, NodeName, PoolName
 from penstock.engines.kubernetes.api.client import Client, Kind
-from penstock.engines.kubernetes.api.reflector import Reflector
+from penstock.engines.kubernetes.api.reflector import CallSink, Reflector
 from penstock.engines.kubernetes.asks import SCHEDULER
 from penstock.engines.kubernetes.binding import PODS, Binder
 from penstock.engines.kubernetes.budgets import Budgets
@@ -52,34 +52,6 @@ AGAIN_S = 5.0
 """Gangs that no node could hold are submitted again this long after nodes have changed."""
 
 
-class _NodeSink:
-    def __init__(self, engine: "KubernetesEngine") -> None:
-        self._engine = engine
-
-    def changed(self, old: Node | None, new: Node) -> None:
-        self._engine.standing.hello(NodeName(new.metadata.name))
-
-    def removed(self, old: Node) -> None:
-        self._engine.node_gone(NodeName(old.metadata.name))
-
-    def listed(self) -> None:
-        self._engine.begin()
-
-
-class _PodSink:
-    def __init__(self, engine: "KubernetesEngine") -> None:
-        self._engine = engine
-
-    def changed(self, old: Pod | None, new: Pod) -> None:
-        self._engine.pod_changed(new)
-
-    def removed(self, old: Pod) -> None:
-        self._engine.pod_gone(old)
-
-    def listed(self) -> None:
-        self._engine.begin()
-
-
 class KubernetesEngine:
     """An `Engine` over one cluster.
 
@@ -93,24 +65,26 @@ class KubernetesEngine:
         self, client: Client, server: Server, draw: random.Random | None = None, queues: Where | None = None
     ) -> None:
         self._server, self._client = server, client
-        self.nodes: Reflector[Node] = Reflector(client, NODES, Node, _NodeSink(self), draw=draw)
-        self.pods: Reflector[Pod] = Reflector(client, PODS, Pod, _PodSink(self), draw=draw)
+        self._gangs = Gangs()
+        self._budgets = Budgets(server, self._gangs)
+        node_sink = CallSink(self._node_changed, self._node_removed, self.begin)
+        pod_sink = CallSink(self.pod_changed, self.pod_gone, self.begin)
+        self.nodes: Reflector[Node] = Reflector(client, NODES, Node, node_sink, draw=draw)
+        self.pods: Reflector[Pod] = Reflector(client, PODS, Pod, pod_sink, draw=draw)
         self.view = ClusterView(
             client,
             Heard(
                 self._workload_changed,
                 self._workload_gone,
-                lambda namespace: self._offers.more_said(namespace),  # noqa: PLW0108 - not made yet
+                self._more_said,
                 self._reselect_all,
-                lambda budget: self._budgets.changed(budget),  # noqa: PLW0108 - not made yet
-                lambda budget: self._budgets.removed(budget),  # noqa: PLW0108 - not made yet
+                self._budgets.changed,
+                self._budgets.removed,
                 self.begin,
             ),
             draw=draw,
         )
         self._selectors = Selectors(self.view.labels_of)
-        self._gangs = Gangs()
-        self._budgets = Budgets(server, self._gangs)
         self.volumes = Volumes(client, self.nodes.objects, self._pods_at, self.begin, draw)
         claims = AllClaims((self.volumes,))
         self.standing = Nodes(server, self.nodes.objects, self._obey, self._pool_of, claims.offered)
@@ -150,6 +124,15 @@ class KubernetesEngine:
         """Return the pool that a node names, where there is one of that name."""
         name = PoolName(labels.get(POOL_LABEL, ""))
         return name if name in self._server.config().pool_by_name else DEFAULT_POOL
+
+    def _node_changed(self, node: Node) -> None:
+        self.standing.hello(NodeName(node.metadata.name))
+
+    def _node_removed(self, node: Node) -> None:
+        self.node_gone(NodeName(node.metadata.name))
+
+    def _more_said(self, namespace: str) -> None:
+        self._offers.more_said(namespace)
 
     def _pods_at(self, node: NodeName) -> Iterable[Pod]:
         return self.standing.at(node).pods.values()

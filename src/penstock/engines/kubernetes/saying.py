@@ -19,7 +19,7 @@ from penstock.engines.kubernetes.gangs.gang import Gang, GangId, Refused
 from penstock.engines.kubernetes.gangs.registry import Gangs
 from penstock.engines.kubernetes.nodes import device_names
 from penstock.engines.kubernetes.objects.answers import AnyObject
-from penstock.engines.kubernetes.objects.common import Metadata
+from penstock.engines.kubernetes.objects.common import Metadata, timestamp
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.server import Outlook, Server
 from penstock.engines.kubernetes.tasks import Tasks
@@ -108,7 +108,9 @@ class Saying:
             await asyncio.sleep(PAUSE_S)
 
     async def _condition(self, pod: Pod, said: Said) -> None:
-        condition = {"type": "PodScheduled", "status": "False", "reason": said.reason, "message": said.text}
+        known = any((one.type, one.status) == ("PodScheduled", "False") for one in pod.status.conditions)
+        since = {} if known else {"lastTransitionTime": timestamp()}
+        condition = {"type": "PodScheduled", "status": "False", "reason": said.reason, "message": said.text, **since}
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "status")
         body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
         try:

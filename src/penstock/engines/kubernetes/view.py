@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from penstock.engines.kubernetes.api.client import Client, Kind
 from penstock.engines.kubernetes.api.errors import KubernetesError, Missing
-from penstock.engines.kubernetes.api.reflector import HasMetadata, Reflector
+from penstock.engines.kubernetes.api.reflector import CallSink, HasMetadata, Reflector
 from penstock.engines.kubernetes.gangs import workloads as wl
 from penstock.engines.kubernetes.gangs.dialects import COSCHEDULING_GROUPS, NATIVE_GROUPS, VOLCANO_GROUPS, NotYet
 from penstock.engines.kubernetes.gangs.workloads import Workload, queue_of
@@ -44,19 +44,6 @@ class Heard(NamedTuple):
     budget: Callable[[DisruptionBudget], None]
     budget_gone: Callable[[DisruptionBudget], None]
     listed: Callable[[], None]
-
-
-class _Sink:
-    def __init__(
-        self, changed: Callable[[Any], None], removed: Callable[[Any], None], listed: Callable[[], None]
-    ) -> None:
-        self._changed, self._removed, self.listed = changed, removed, listed
-
-    def changed(self, old: Any, new: Any) -> None:
-        self._changed(new)
-
-    def removed(self, old: Any) -> None:
-        self._removed(old)
 
 
 class _Optional(NamedTuple):
@@ -115,7 +102,7 @@ class ClusterView:
     def _always(
         self, name: str, kind: Kind, into: type[Any], changed: Callable[[Any], None], removed: Callable[[Any], None]
     ) -> None:
-        sink = _Sink(changed, removed, self._heard.listed)
+        sink = CallSink(changed, removed, self._heard.listed)
         self._reflectors[name] = Reflector(self._client, kind, into, sink, draw=self._draw)
 
     @property

@@ -7,14 +7,15 @@ One call of `reconcile` brings everything one step on; tests call it as often as
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock.sim.apiserver.kinds import set_condition
+from penstock.sim.apiserver.pods import OVER, set_condition
 from penstock.sim.apiserver.refusals import Refused
 from penstock.sim.apiserver.selecting import Object, selected
-from penstock.sim.apiserver.store import Key, Store, merged
+from penstock.sim.apiserver.store import Key, Store, merged, passed_s
 from penstock.sim.apiserver.volumes import VolumeControllers
 
+STALE_S = 120
+"""A pod that was to leave, and has not been deleted after this long, stays."""
 INDEX = "batch.kubernetes.io/job-completion-index"
-OVER = ("Succeeded", "Failed")
 
 
 class Controllers:
@@ -31,6 +32,8 @@ class Controllers:
         self._collect()
         for key, job in list(self._store.all_of("jobs").items()):
             self._job(key, job)
+        for key, pod in list(self._store.all_of("pods").items()):
+            self._stale(key, pod)
         for key, budget in list(self._store.all_of("poddisruptionbudgets").items()):
             self._budget(key, budget)
         self.volumes.reconcile()
@@ -79,15 +82,16 @@ class Controllers:
         template, meta = job["spec"]["template"], job["metadata"]
         indexed = job["spec"]["completionMode"] == "Indexed"
         labels = {**(template.get("metadata", {}).get("labels") or {}), "batch.kubernetes.io/job-name": meta["name"]}
+        own = {INDEX: str(index)} if indexed else {}
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"], "controller": True}
         body = {
             "metadata": {
                 "generateName": f"{meta['name']}-{index}-" if indexed else f"{meta['name']}-",
-                "labels": {**labels, **({INDEX: str(index)} if indexed else {})},
-                "annotations": template.get("metadata", {}).get("annotations") or {},
+                "labels": {**labels, **own},
+                "annotations": {**(template.get("metadata", {}).get("annotations") or {}), **own},
                 "ownerReferences": [owner],
             },
-            "spec": template["spec"],
+            "spec": {**({"hostname": f"{meta['name']}-{index}"} if indexed else {}), **template["spec"]},
         }
         return self._store.create(self._store.kind("", "pods"), meta["namespace"], body)
 
@@ -98,13 +102,22 @@ class Controllers:
         spec, kind = job["spec"], self._store.kind("batch", "jobs")
 
         status = {"active": active, "succeeded": done, "failed": failed}
+        shown = next((c["status"] for c in job["status"].get("conditions", ()) if c["type"] == "Suspended"), "False")
+        suspended = str(bool(spec["suspend"]))
         ends = failed > spec["backoffLimit"] or (spec.get("completions") is not None and done >= spec["completions"])
-        if not ends and all(job["status"].get(name) == number for name, number in status.items()):
+        if (
+            not ends
+            and shown == suspended
+            and all(job["status"].get(name) == number for name, number in status.items())
+        ):
             return
 
         def counted(one: Object) -> Object:
             one["status"] = {**one["status"], **status}
             now = self._store.now()
+            if shown != suspended:
+                reason = "JobSuspended" if spec["suspend"] else "JobResumed"
+                set_condition(one, "Suspended", suspended, reason, "", now)
             if failed > spec["backoffLimit"]:
                 set_condition(one, "Failed", "True", "BackoffLimitExceeded", "", now)
             elif spec.get("completions") is not None and done >= spec["completions"]:
@@ -115,26 +128,66 @@ class Controllers:
 
     # Budgets. Source: pkg/controller/disruption of Kubernetes.
 
+    def _stale(self, key: Key, pod: Object) -> None:
+        """Take back that a pod is to leave, once it has not been deleted for long."""
+        found = next((c for c in pod["status"].get("conditions", ()) if c["type"] == "DisruptionTarget"), None)
+        if found is None or found["status"] != "True" or _leaving(pod) or pod["status"]["phase"] in OVER:
+            return
+        if passed_s(found.get("lastTransitionTime"), self._store.now()) > STALE_S:
+
+            def taken_back(one: Object) -> Object:
+                set_condition(one, "DisruptionTarget", "False", "", "", self._store.now())
+                return one
+
+            self._store.update(self._store.kind("", "pods"), key, taken_back, part="status")
+
     def _budget(self, key: Key, budget: Object) -> None:
         healthy, least = budget_of(self._store, budget)
-        allowed = max(0, healthy - least)
-        if budget.get("status", {}).get("disruptionsAllowed") != allowed:
+        expected = len(_pods_of(self._store, budget)) if "minAvailable" in budget["spec"] else 0
+        counts = {
+            "disruptionsAllowed": max(0, healthy - least) if expected else 0,
+            "currentHealthy": healthy,
+            "desiredHealthy": least,
+            "expectedPods": expected,
+        }
+        if any(budget.get("status", {}).get(name) != number for name, number in counts.items()):
             kind = self._store.kind("policy", "poddisruptionbudgets")
-            status = {"status": {"disruptionsAllowed": allowed, "currentHealthy": healthy, "desiredHealthy": least}}
-            self._store.update(kind, key, lambda one: merged(one, status), part="status")
+            self._store.update(kind, key, lambda one: merged(one, {"status": counts}), part="status")
 
 
 def budget_of(store: Store, budget: Object) -> tuple[int, int]:
-    """Return how many pods of a budget are healthy, and how many have to be."""
+    """Return how many pods of a budget are healthy, and how many have to be.
+
+    Only `minAvailable` as a number counts pods: other budgets go by the scale of what owns the pods, and allow nothing
+    for pods of Jobs and for those that nobody owns, as these have none.
+    """
+    healthy = sum(ready(pod) and not _leaving(pod) for pod in _pods_of(store, budget))
+    return healthy, int(budget["spec"].get("minAvailable", 0))
+
+
+def _pods_of(store: Store, budget: Object) -> list[Object]:
     spec, namespace = budget["spec"], budget["metadata"]["namespace"]
-    pods = [
+    return [
         pod
         for pod in store.all_of("pods").values()
         if pod["metadata"]["namespace"] == namespace and selected(spec.get("selector"), pod)
     ]
-    healthy = sum(pod["status"]["phase"] == "Running" and not _leaving(pod) for pod in pods)
-    least = int(spec["minAvailable"]) if "minAvailable" in spec else len(pods) - int(spec.get("maxUnavailable", 0))
-    return healthy, least
+
+
+def ready(pod: Object) -> bool:
+    """Return whether a pod says that it is ready."""
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", ()))
+
+
+def let_run(store: Store, key: Key) -> None:
+    """Say of a pod that it runs, as its kubelet does."""
+
+    def running(one: Object) -> Object:
+        one["status"]["phase"] = "Running"
+        set_condition(one, "Ready", "True", "", "", store.now())
+        return one
+
+    store.update(store.kind("", "pods"), key, running, part="status")
 
 
 class Kubelets:
@@ -170,7 +223,7 @@ class Kubelets:
             self._set(key, phase="Failed", reason=f"OutOf{short}", message=f"Node didn't have enough resource: {short}")
             return
         self._began[pod["metadata"]["uid"]] = now_s
-        self._set(key, phase="Running")
+        let_run(self._store, key)
 
     def _run(self, key: Key, pod: Object, now_s: float) -> None:
         run_s = (pod["metadata"].get("annotations") or {}).get("test/run-s")

@@ -1,71 +1,20 @@
-"""What single kinds do: defaults and checks of pods, bindings, evictions within PodDisruptionBudgets.
+"""What single kinds do beside pods: defaults and checks, bindings, evictions within PodDisruptionBudgets.
 
-Sources: pkg/registry/core/pod/storage (binding, eviction) and pkg/apis/core/v1/defaults.go of Kubernetes 1.37.
+Sources: pkg/registry/core/pod/storage (binding, eviction) and pkg/apis of Kubernetes 1.36.
 """
 
 from collections.abc import Mapping
 
+from penstock.engines.kubernetes.install.crds import crds
+from penstock.sim.apiserver.definitions import Defined
+from penstock.sim.apiserver.pods import OVER, Pods, set_condition
 from penstock.sim.apiserver.refusals import Refused, conflict, invalid, too_many
 from penstock.sim.apiserver.selecting import Object, selected
-from penstock.sim.apiserver.store import Kind, Store, required
+from penstock.sim.apiserver.store import Kind, Plain, Store, required
 
-NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 EVICTION_WAIT_S = 10
-IMMUTABLE_POD = ("nodeName", "schedulerName", "priority", "schedulingGroup")
-
-
-class Plain:
-    """No more than every kind does."""
-
-    def create(self, one: Object, store: Store) -> None:
-        """Nothing is filled in."""
-
-    def update(self, one: Object, old: Object, store: Store) -> None:
-        """Everything may change."""
-
-    def gone_at_once(self, one: Object) -> bool:
-        return True
-
-
-class Pods(Plain):
-    """Defaults, what never changes, and deletion in the kubelet's hands once a pod is bound."""
-
-    def create(self, one: Object, store: Store) -> None:
-        spec = one.setdefault("spec", {})
-        name = one["metadata"]["name"]
-        if not spec.get("containers"):
-            raise invalid("Pod", name, "spec.containers", "Required value")
-        spec.setdefault("schedulerName", "default-scheduler")
-        spec.setdefault("restartPolicy", "Always")
-        spec.setdefault("terminationGracePeriodSeconds", 30)
-        spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
-        spec["priority"] = _priority(one, store)
-        for container in (*spec["containers"], *spec.get("initContainers", ())):
-            resources = container.setdefault("resources", {})
-            if "limits" in resources:
-                resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
-        tolerations = spec.setdefault("tolerations", [])
-        for key in NOT_READY:
-            if not any(t.get("key") in (key, None) and t.get("effect") in ("NoExecute", None) for t in tolerations):
-                tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
-        gates = bool(spec.get("schedulingGates"))
-        one["status"] = {"phase": "Pending", "qosClass": "Burstable"}
-        if gates:
-            set_condition(one, "PodScheduled", "False", "SchedulingGated", "Scheduling is blocked due to non-empty "
-                          "scheduling gates", store.now())  # fmt: skip
-
-    def update(self, one: Object, old: Object, store: Store) -> None:
-        for field in IMMUTABLE_POD:
-            if one["spec"].get(field) != old["spec"].get(field):
-                raise invalid(
-                    "Pod", one["metadata"]["name"], f"spec.{field}", "Forbidden: pod updates may not change it"
-                )
-        before, after = (spec["spec"].get("schedulingGates", ()) for spec in (old, one))
-        if any(gate not in before for gate in after):
-            raise invalid("Pod", one["metadata"]["name"], "spec.schedulingGates", "Forbidden: only deletion is allowed")
-
-    def gone_at_once(self, one: Object) -> bool:
-        return not one["spec"].get("nodeName") or one["status"].get("phase") in ("Succeeded", "Failed")
+NOTE_MAX = 1024
+"""Characters of the note of an event."""
 
 
 class Jobs(Plain):
@@ -86,30 +35,29 @@ class Jobs(Plain):
             raise invalid("Job", one["metadata"]["name"], "spec.template", "field is immutable")
 
 
-def _priority(pod: Object, store: Store) -> int:
-    name = pod["spec"].get("priorityClassName", "")
-    classes = store.all_of("priorityclasses")
-    if name:
-        found = classes.get(("", name))
-        if found is None:
-            raise invalid(
-                "Pod", pod["metadata"]["name"], "spec.priorityClassName", f"no PriorityClass with name {name}"
-            )
-        return int(found["value"])
-    default = next((c for c in classes.values() if c.get("globalDefault")), None)
-    return int(default["value"]) if default else 0
+class Events(Plain):
+    """Their notes are bounded."""
+
+    def create(self, one: Object, store: Store) -> None:
+        if len(one.get("note", "")) > NOTE_MAX:
+            text = f"Invalid value: can have at most {NOTE_MAX} characters"
+            raise invalid("Event", one["metadata"]["name"], "note", text)
 
 
-def set_condition(one: Object, kind: str, status: str, reason: str, message: str, now: str) -> None:
-    """Set a condition; its time of transition changes with its status alone."""
-    conditions = one.setdefault("status", {}).setdefault("conditions", [])
-    found = next((c for c in conditions if c["type"] == kind), None)
-    if found is None:
-        found = {"type": kind}
-        conditions.append(found)
-    if found.get("status") != status:
-        found["lastTransitionTime"] = now
-    found.update(status=status, reason=reason, message=message)
+class Budgets(Plain):
+    """They say one number."""
+
+    def create(self, one: Object, store: Store) -> None:
+        if "minAvailable" in one.get("spec", {}) and "maxUnavailable" in one["spec"]:
+            text = "Invalid value: minAvailable and maxUnavailable cannot be both set"
+            raise invalid("PodDisruptionBudget", one["metadata"]["name"], "spec", text)
+
+
+class PriorityClasses(Plain):
+    """Their pods preempt unless they say otherwise."""
+
+    def create(self, one: Object, store: Store) -> None:
+        one.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
 def bind(store: Store, pods: Kind, namespace: str, binding: Object) -> None:
@@ -147,8 +95,7 @@ def evict(store: Store, pods: Kind, namespace: str, name: str, eviction: Object)
     options = eviction.get("deleteOptions") or {}
     pod = store.get(pods, (namespace, name))
     wanted: Mapping[str, str] = options.get("preconditions") or {}
-    required(pods, pod, wanted)
-    over = pod["status"].get("phase") in ("Succeeded", "Failed")
+    over = pod["status"].get("phase") in OVER
     if not (over or pod["status"].get("phase") == "Pending" or pod["metadata"].get("deletionTimestamp")):
         budgets = [
             budget
@@ -160,8 +107,8 @@ def evict(store: Store, pods: Kind, namespace: str, name: str, eviction: Object)
             raise Refused(500, "InternalError", text)
         for budget in budgets:
             _spend(store, budget, name)
-    conditions = {c.get("type") for c in pod["status"].get("conditions", ())}
-    if "DisruptionTarget" not in conditions and not over:
+    required(pods, pod, wanted)  # after the budget: it is spent all the same
+    if not over:
         store.update(pods, (namespace, name), lambda one: _disrupted(one, store.now()), part="*")
     store.delete(pods, (namespace, name), options.get("gracePeriodSeconds"), uid=wanted.get("uid", ""))
 
@@ -187,6 +134,12 @@ def _spend(store: Store, budget: Object, pod: str) -> None:
     store.update(store.kind("policy", "poddisruptionbudgets"), (meta["namespace"], meta["name"]), spent, part="*")
 
 
+def _defined(definition: Object) -> Kind:
+    spec, names = definition["spec"], definition["spec"]["names"]
+    version, namespaced = spec["versions"][0]["name"], spec["scope"] == "Namespaced"
+    return Kind(spec["group"], version, names["plural"], names["kind"], namespaced, Defined(definition))
+
+
 def usual_kinds() -> dict[tuple[str, str], Kind]:
     """Return the kinds that a scheduler meets, by group and plural name."""
     plain = Plain()
@@ -195,10 +148,10 @@ def usual_kinds() -> dict[tuple[str, str], Kind]:
         Kind("", "v1", "nodes", "Node", False, plain, status_at_create=True),
         Kind("", "v1", "namespaces", "Namespace", False, plain),
         Kind("", "v1", "configmaps", "ConfigMap", True, plain, has_status=False),
-        Kind("events.k8s.io", "v1", "events", "Event", True, plain, has_status=False),
+        Kind("events.k8s.io", "v1", "events", "Event", True, Events(), has_status=False),
         Kind("coordination.k8s.io", "v1", "leases", "Lease", True, plain, has_status=False),
-        Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, plain),
-        Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, plain, has_status=False),
+        Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, Budgets()),
+        Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, PriorityClasses(), has_status=False),
         Kind("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", True, plain),
         Kind("batch", "v1", "jobs", "Job", True, Jobs()),
         Kind("", "v1", "services", "Service", True, plain),
@@ -208,8 +161,6 @@ def usual_kinds() -> dict[tuple[str, str], Kind]:
         Kind("storage.k8s.io", "v1", "csinodes", "CSINode", False, plain, has_status=False),
         Kind("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False, plain, has_status=False),
         Kind("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", True, plain, has_status=False),
-        Kind("penstock.dev", "v1alpha1", "elasticjobs", "ElasticJob", True, plain),
-        Kind("penstock.dev", "v1alpha1", "queues", "Queue", False, plain),
-        Kind("penstock.dev", "v1alpha1", "computepools", "ComputePool", False, plain),
+        *(_defined(one) for one in crds()),
     ]
     return {(kind.group, kind.plural): kind for kind in found}

@@ -1,6 +1,15 @@
 """What the API server refuses, with the status and the reason that the real one gives."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+
+class Cause(NamedTuple):
+    """One reason why an object is invalid."""
+
+    reason: str
+    message: str
+    field: str
 
 
 class Refused(Exception):
@@ -42,9 +51,13 @@ def conflict(plural: str, name: str, why: str) -> Refused:
 
 
 def invalid(kind: str, name: str, field: str, why: str) -> Refused:
-    text = f'{kind} "{name}" is invalid: {field}: {why}'
-    cause = {"reason": "FieldValueInvalid", "message": why, "field": field}
-    return Refused(422, "Invalid", text, name=name, kind=kind, causes=[cause])
+    return invalid_for(kind, name, [Cause("FieldValueInvalid", why, field)])
+
+
+def invalid_for(kind: str, name: str, causes: Sequence[Cause]) -> Refused:
+    found = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
+    text = f'{kind} "{name}" is invalid: {found if len(causes) == 1 else f"[{found}]"}'
+    return Refused(422, "Invalid", text, name=name, kind=kind, causes=[cause._asdict() for cause in causes])
 
 
 def bad_request(why: str) -> Refused:

@@ -9,11 +9,15 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from penstock.sim.apiserver.definitions import Defined, scale_of, scaled
 from penstock.sim.apiserver.kinds import bind, evict, usual_kinds
-from penstock.sim.apiserver.refusals import Refused, absent_kind, bad_request, expired
+from penstock.sim.apiserver.pods import NOT_READY
+from penstock.sim.apiserver.refusals import Refused, absent_kind, bad_request
 from penstock.sim.apiserver.selecting import Matches, Object, matcher
 from penstock.sim.apiserver.store import Change, Key, Kind, Store, merged, seen_by, strategically_merged
 
+BOOKMARK_EARLY_S = 2.0
+"""A watch gets a last bookmark this long before it ends."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v[0-9][^/]*)"
@@ -67,13 +71,21 @@ class Api:
 
     Args:
         streams: it serves lists as streams (`sendInitialEvents`), as from 1.32 on.
+        old_etcd: it would, but for its etcd (older than 3.4.31 or 3.5.13), and says so as an event of the stream.
         bookmark_s: a watch gets a bookmark this often.
         now: gives the time for timestamps.
     """
 
-    def __init__(self, *, streams: bool = True, bookmark_s: float = 60.0, now: Callable[[], str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        streams: bool = True,
+        old_etcd: bool = False,
+        bookmark_s: float = 60.0,
+        now: Callable[[], str] | None = None,
+    ) -> None:
         self.store = Store(usual_kinds(), now or (lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
-        self.streams, self.bookmark_s = streams, bookmark_s
+        self.streams, self.old_etcd, self.bookmark_s = streams, old_etcd, bookmark_s
         self.faults: list[Fault] = []
         self.seen: list[Seen] = []
         self.tokens: set[str] = set()
@@ -136,12 +148,23 @@ class Api:
             return self._resources(version["group"] or "", version["version"])
         kind, match = self._kind(request.path)
         namespace, name, part = match["namespace"] or "", match["name"] or "", match["sub"] or ""
+        if part and part not in _parts(kind):
+            raise absent_kind()
+        if part == "scale":
+            return self._scale(request, kind, (namespace, name))
         if request.method == "GET":
             return self.store.get(kind, (namespace, name)) if name else self._list(request, kind, namespace)
         body = _body(request)
         dry = request.query.get("dryRun") or ((body.get("deleteOptions") or {}).get("dryRun") or [""])[0]
         with self.store.undone() if dry else contextlib.nullcontext():
             return self._written(request, kind, (namespace, name), part, body)
+
+    def _scale(self, request: Request, kind: Kind, key: Key) -> Object:
+        if request.method == "GET":
+            return scale_of(kind, self.store.get(kind, key))
+        if request.method != "PATCH" or request.content != "application/merge-patch+json":
+            raise Refused(405, "MethodNotAllowed", "of a scale, reads and merge patches are known here")
+        return scaled(self.store, kind, key, _body(request))
 
     def _resources(self, group: str, version: str) -> Object:
         found = [kind for kind in self.store.kinds.values() if (kind.group, kind.version) == (group, version)]
@@ -155,7 +178,8 @@ class Api:
             case "POST":
                 return self._posted(kind, key, part, body)
             case "PUT":
-                return self.store.update(kind, key, lambda _: body, part=part)
+                wanted = (body.get("metadata") or {}).get("uid", "")
+                return self.store.update(kind, key, lambda _: body, part=part, uid=wanted)
             case "PATCH":
                 return self._patch(request, kind, key, part, body)
             case "DELETE":
@@ -174,35 +198,36 @@ class Api:
         elif part or name:
             raise Refused(405, "MethodNotAllowed", "the server does not allow this method")
         else:
+            if kind.custom and body.get("kind") != kind.name:
+                raise bad_request(f"the object provided is unrecognized (must be of type {kind.name})")
+            if kind.plural == "nodes":  # an admission plugin's; a controller takes it away once the node is ready
+                spec = body.setdefault("spec", {})
+                spec["taints"] = [*(spec.get("taints") or ()), {"key": NOT_READY[0], "effect": "NoSchedule"}]
             return self.store.create(kind, namespace, body)
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
     def _patch(self, request: Request, kind: Kind, key: Key, part: str, patch: Object) -> Object:
-        wanted = (patch.get("metadata") or {}).get("uid", "")
         if request.content == "application/merge-patch+json":
-            return self.store.update(kind, key, lambda old: merged(old, patch), part=part, uid=wanted)
+            return self.store.update(kind, key, lambda old: merged(old, patch), part=part)
         if request.content == "application/strategic-merge-patch+json":
-            return self.store.update(kind, key, lambda old: strategically_merged(old, patch), part=part, uid=wanted)
+            return self.store.update(kind, key, lambda old: strategically_merged(old, patch), part=part)
         raise Refused(
             415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {request.content}"
         )
 
     def _list(self, request: Request, kind: Kind, namespace: str) -> Object:
-        query = request.query
-        found = list(self.store.select(kind, namespace, _matcher(request)))
-        version, first = self.store.version, 0
+        query, matches = request.query, _matcher(request)
+        after, version = "", self.store.version
         if query.get("continue"):
-            try:
-                first, version = json.loads(base64.urlsafe_b64decode(query["continue"]))
-            except ValueError:
-                raise bad_request("continue key is not valid") from None
-            if version < self.store.oldest:
-                raise expired(version, self.store.oldest)
-        most = int(query.get("limit") or 0) or len(found)
+            after, version = _begin(query["continue"])
+        found = self.store.select_at(version, kind, namespace, matches)
+        rest = [one for one in found if _place(one) > after]
+        items = rest[: int(query.get("limit") or 0) or len(rest)]
         meta: dict[str, Any] = {"resourceVersion": str(version)}
-        if first + most < len(found):
-            meta["continue"] = base64.urlsafe_b64encode(json.dumps([first + most, version]).encode()).decode()
-        items = found[first : first + most]
+        if len(items) < len(rest):
+            meta["continue"] = _following(_place(items[-1]), version)
+            if not query.get("labelSelector") and not query.get("fieldSelector"):
+                meta["remainingItemCount"] = len(rest) - len(items)
         return {"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": meta, "items": items}
 
     async def watch(self, request: Request, kind: Kind) -> AsyncIterator[bytes]:
@@ -211,6 +236,10 @@ class Api:
         assert match is not None, "`watched` has read the path"
         namespace, matches = match["namespace"] or "", _matcher(request)
         initial, version = query.get("sendInitialEvents") == "true", int(query.get("resourceVersion") or 0)
+        if initial and self.old_etcd:
+            text = "a watch stream was requested by the client but the required storage feature is disabled"
+            yield _line("ERROR", Refused(500, "InternalError", text).status())
+            return
         if initial or not version:
             version, first = self.store.version, list(self.store.select(kind, namespace, matches))
             for one in first:
@@ -237,7 +266,7 @@ class Api:
 
         self.store.listeners.append(hear)
         try:
-            due = loop.time() + self.bookmark_s
+            due = min(loop.time() + self.bookmark_s, ends - BOOKMARK_EARLY_S)
             while loop.time() < ends:
                 news.clear()
                 upto = self.store.version
@@ -257,6 +286,34 @@ class Api:
                         await news.wait()
         finally:
             self.store.listeners.remove(hear)
+
+
+def _parts(kind: Kind) -> tuple[str, ...]:
+    """Return the subresources of a kind."""
+    own: tuple[str, ...] = ("binding", "eviction", "resize") if kind.plural == "pods" else ()
+    if isinstance(kind.behaviour, Defined) and kind.behaviour.scale is not None:
+        own = ("scale",)
+    return (*own, "status") if kind.has_status else own
+
+
+def _place(one: Object) -> str:
+    """Return an object's key in lists, which come by it."""
+    return f"{one['metadata'].get('namespace', '')}/{one['metadata']['name']}"
+
+
+def _following(place: str, version: int) -> str:
+    """Return the token of the page after an object. Source: apiserver/pkg/storage/continue.go of Kubernetes."""
+    token = {"v": "meta.k8s.io/v1", "rv": version, "start": f"{place}\0"}
+    return base64.urlsafe_b64encode(json.dumps(token).encode()).decode().rstrip("=")
+
+
+def _begin(token: str) -> tuple[str, int]:
+    """Return after which object a page begins, and its version. Raises: Refused (400)."""
+    try:
+        told = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        return told["start"].removesuffix("\0"), told["rv"]
+    except (ValueError, KeyError, TypeError):
+        raise bad_request("continue key is not valid") from None
 
 
 def _line(event: str, one: Object) -> bytes:

@@ -43,11 +43,17 @@ def selected(selector: Object | None, one: Object) -> bool:
     return True
 
 
-def field_of(one: Object, path: str) -> str:
-    """Return the text of a field by its path; '' where it is absent."""
+def value_of(one: Object, path: str) -> Any:
+    """Return a field by its path; None where it is absent."""
     at: Any = one
     for part in path.split("."):
         at = at.get(part) if isinstance(at, dict) else None
+    return at
+
+
+def field_of(one: Object, path: str) -> str:
+    """Return the text of a field by its path; '' where it is absent."""
+    at = value_of(one, path)
     if isinstance(at, bool):
         return str(at).lower()
     return "" if at is None else str(at)

@@ -5,8 +5,10 @@ checks, subresources) is in `kinds.py`.
 """
 
 import contextlib
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -25,6 +27,9 @@ from penstock.sim.apiserver.selecting import Matches, Object
 LOG_MAX = 100_000
 """Events kept for watches, at most."""
 FIRST_VERSION = 1_000
+NAME_MAX = 253
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 Key = tuple[str, str]
 """Namespace (empty where the kind has none) and name."""
 
@@ -47,6 +52,19 @@ class Behaviour(Protocol):
         ...
 
 
+class Plain:
+    """No more than every kind does."""
+
+    def create(self, one: Object, store: "Store") -> None:
+        """Nothing is filled in."""
+
+    def update(self, one: Object, old: Object, store: "Store") -> None:
+        """Everything may change."""
+
+    def gone_at_once(self, one: Object) -> bool:
+        return True
+
+
 class Kind(NamedTuple):
     group: str
     version: str
@@ -58,6 +76,11 @@ class Kind(NamedTuple):
     """Whether it has a status subresource: then other writes leave its status as it was."""
     status_at_create: bool = False
     """A creation may bring a status all the same, as the kubelet's of its node does."""
+
+    @property
+    def custom(self) -> bool:
+        """Whether a definition of the cluster's made it: then nothing but the version is compared of its status."""
+        return "." in self.group and not self.group.endswith(".k8s.io")
 
     @property
     def api_version(self) -> str:
@@ -117,6 +140,22 @@ class Store:
             if (not namespace or key[0] == namespace) and matches(one):
                 yield one
 
+    def select_at(self, version: int, kind: Kind, namespace: str, matches: Matches) -> list[Object]:
+        """Return what was selected at a version. Raises: Refused (410) when that is no longer known."""
+        if version < self.oldest:
+            raise expired(version, self.oldest)
+        objects = dict(self.all_of(kind.plural))
+        for change in reversed(self._log):
+            if change.version <= version:
+                break
+            if change.kind is kind:
+                key = _key_of(change.new)
+                if change.old is None:
+                    objects.pop(key, None)
+                else:
+                    objects[key] = change.old
+        return [one for key, one in sorted(objects.items()) if (not namespace or key[0] == namespace) and matches(one)]
+
     def since(self, kind: Kind, version: int) -> list[Change]:
         """Return what happened to a kind after `version`. Raises: Refused (410) when that is no longer known."""
         if version < self.oldest:
@@ -146,7 +185,8 @@ class Store:
             if not meta.get("generateName"):
                 raise invalid(kind.name, "", "metadata.name", "Required value: name or generateName is required")
             meta["name"] = f"{meta['generateName']}{self._uids:05x}"
-        key = (meta.get("namespace", ""), meta["name"])
+        key = _key_of(one)
+        _check_name(kind, key[1])
         if key in self.all_of(kind.plural):
             raise already_exists(kind.plural, key[1])
         one["apiVersion"], one["kind"] = kind.api_version, kind.name
@@ -164,7 +204,8 @@ class Store:
         """Replace an object by what `change` makes of a copy of it.
 
         Args:
-            part: `status` changes the status alone; '' everything else; '*' all of it.
+            part: `status` changes the status alone; '' everything else; `resize` also what its containers ask for;
+                '*' all of it.
             preconditions: `uid` and `resourceVersion` that the object must have.
         """
         old = self.get(kind, key)
@@ -174,11 +215,13 @@ class Store:
         if asked != old["metadata"]["resourceVersion"]:
             raise conflict(kind.plural, key[1], "the object has been modified; please apply your changes to the latest")
         if part == "status":
+            if not kind.custom:
+                _check_uid(kind, new, old)
             new = {**copied(old), "status": new.get("status", {})}
-        elif kind.has_status and not part:
+        elif kind.has_status and part != "*":
             new["status"] = copied(old.get("status", {}))
-        _keep_identity(new, old)
-        if part != "*":
+        _check_identity(kind, new, old)
+        if part not in ("*", "resize"):
             kind.behaviour.update(new, old, self)
         if new == old:
             return old  # a write that changes nothing makes no new version
@@ -199,16 +242,20 @@ class Store:
         new = copied(old)
         meta = new["metadata"]
         if not meta.get("deletionTimestamp"):
-            meta["deletionTimestamp"] = self.now()
-            default_s = new.get("spec", {}).get("terminationGracePeriodSeconds", 0)
-            meta["deletionGracePeriodSeconds"] = default_s if grace_s is None else grace_s
-        elif grace_s is not None:
-            meta["deletionGracePeriodSeconds"] = min(grace_s, meta["deletionGracePeriodSeconds"])
+            default_s = new.get("spec", {}).get("terminationGracePeriodSeconds", 0) if grace_s is None else grace_s
+            self._grant(meta, 0 if kind.behaviour.gone_at_once(new) else default_s)
+        elif grace_s is not None and grace_s < meta["deletionGracePeriodSeconds"]:
+            self._grant(meta, grace_s)
         at_once = meta["deletionGracePeriodSeconds"] == 0 or kind.behaviour.gone_at_once(new)
         if at_once and not meta.get("finalizers"):
             return self._remove(kind, key, new)
         self._keep(kind, key, new, old)
         return new
+
+    def _grant(self, meta: Object, grace_s: int) -> None:
+        """Note when what is deleted has to be gone."""
+        ends = datetime.strptime(self.now(), _TIME) + timedelta(seconds=grace_s)  # noqa: DTZ007 - it stays text
+        meta.update(deletionTimestamp=ends.strftime(_TIME), deletionGracePeriodSeconds=grace_s)
 
     @contextlib.contextmanager
     def undone(self) -> Iterator[None]:
@@ -253,8 +300,37 @@ def required(kind: Kind, old: Object, preconditions: Mapping[str, str]) -> None:
             raise conflict(kind.plural, old["metadata"]["name"], f"Precondition failed: {field}: {wanted}, is {has}")
 
 
-def _keep_identity(new: Object, old: Object) -> None:
+def passed_s(since: str | None, now: str) -> float:
+    """Return how long ago a time was; a time that was never said was long ago."""
+    if not since:
+        return float("inf")
+    both = [datetime.strptime(text, _TIME) for text in (since, now)]  # noqa: DTZ007 - they are compared alone
+    return (both[1] - both[0]).total_seconds()
+
+
+def _key_of(one: Object) -> Key:
+    return one["metadata"].get("namespace", ""), one["metadata"]["name"]
+
+
+def _check_name(kind: Kind, name: str) -> None:
+    if len(name) > NAME_MAX or not _NAME.fullmatch(name):
+        raise invalid(kind.name, name, "metadata.name", f'Invalid value: "{name}": a lowercase RFC 1123 subdomain')
+
+
+def _check_uid(kind: Kind, new: Object, old: Object) -> None:
+    asked, uid = new["metadata"].get("uid"), old["metadata"]["uid"]
+    if asked and asked != uid:
+        text = f'Invalid value: "{asked}": field is immutable'
+        raise invalid(kind.name, old["metadata"]["name"], "metadata.uid", text)
+
+
+def _check_identity(kind: Kind, new: Object, old: Object) -> None:
+    """Keep what never changes of an object's metadata. Raises: Refused (422)."""
+    _check_uid(kind, new, old)
     meta, before = new["metadata"], old["metadata"]
+    if before.get("deletionTimestamp") and {*(meta.get("finalizers") or ())} - {*(before.get("finalizers") or ())}:
+        text = "Forbidden: no new finalizers can be added if the object is being deleted"
+        raise invalid(kind.name, before["name"], "metadata.finalizers", text)
     for field in ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "generation",
                   "deletionGracePeriodSeconds", "resourceVersion"):  # fmt: skip
         if field in before:

@@ -11,7 +11,8 @@ from penstock.core.model.cluster import ClusterConfig
 from penstock.engines.kubernetes.asks import SCHEDULER
 from penstock.engines.kubernetes.binding import PREEMPTED
 from penstock.engines.kubernetes.names import ATTEMPT_LABEL, DEVICES_ANNOTATION, JOB_LABEL, REPLICA_ANNOTATION
-from penstock.sim.apiserver.controllers import OVER, budget_of, short_of
+from penstock.sim.apiserver.controllers import budget_of, short_of
+from penstock.sim.apiserver.pods import OVER
 from penstock.sim.apiserver.selecting import Object, selected
 from penstock.sim.apiserver.store import Change, Store
 from penstock.sim.pods.disks import DiskChecks

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from penstock.sim.apiserver.controllers import OVER
+from penstock.sim.apiserver.pods import OVER
 from penstock.sim.apiserver.selecting import Object
 from penstock.sim.apiserver.store import Change, Store
 from penstock.sim.apiserver.volumes import BOUND, NO_PROVISIONER, VolumeControllers

@@ -5,7 +5,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from penstock.sim.apiserver.controllers import OVER
+from penstock.sim.apiserver.pods import OVER
+from penstock.sim.apiserver.selecting import selected
 from penstock.sim.apiserver.store import Store
 from penstock.sim.pods.checks import GPU
 from penstock.sim.pods.disks import Disks
@@ -59,7 +60,7 @@ class People:
                 "schedulerName": "penstock",
                 "terminationGracePeriodSeconds": 1,
                 "priorityClassName": self._rng.choice(("", "", "high")),
-                "containers": [{"name": "main", "resources": {"limits": asked}}],
+                "containers": [{"name": "main", "image": "none", "resources": {"limits": asked}}],
                 **self._before(),
                 **spec,
             },
@@ -71,7 +72,9 @@ class People:
             return {}
         policy = {"restartPolicy": "Always"} if self._rng.random() < 0.5 else {}
         cpus = str(self._rng.randint(1, 2))
-        return {"initContainers": [{"name": "first", "resources": {"limits": {"cpu": cpus}}, **policy}]}
+        return {
+            "initContainers": [{"name": "first", "image": "none", "resources": {"limits": {"cpu": cpus}}, **policy}]
+        }
 
     def _want(self, body: Any) -> None:
         self.wanted[body["metadata"]["name"]] = body
@@ -112,7 +115,7 @@ class People:
         body = {"metadata": {"name": name, "labels": {"penstock.dev/queue": queue}}, "spec": spec}
         self._store.create(self._store.kind("batch", "jobs"), "default", body)
         if self._rng.random() < 0.3:
-            self._guard({"batch.kubernetes.io/job-name": name}, 0)
+            self._guard({"batch.kubernetes.io/job-name": name}, size)
 
     def elastic(self) -> None:
         name, low = self._name("e"), self._rng.randint(1, 2)
@@ -156,10 +159,11 @@ class People:
         running = [p for p in self._store.all_of("pods").values() if p["status"]["phase"] == "Running"]
         if running:
             labels = self._rng.choice(running)["metadata"].get("labels") or {}
-            self._guard(labels, self._rng.randint(0, 1))
+            selector = {"matchLabels": labels}
+            self._guard(labels, sum(selected(selector, pod) for pod in running) - self._rng.randint(0, 1))
 
-    def _guard(self, labels: dict[str, str], most: int) -> None:
-        spec = {"selector": {"matchLabels": labels}, "maxUnavailable": most}
+    def _guard(self, labels: dict[str, str], least: int) -> None:
+        spec = {"selector": {"matchLabels": labels}, "minAvailable": least}
         body = {"metadata": {"name": self._name("b")}, "spec": spec}
         self._store.create(self._store.kind("policy", "poddisruptionbudgets"), "default", body)
 

@@ -24,6 +24,7 @@ from penstock.sim.world.planted import Bug, Patch, always, plant
 def _plain_delete(real: Callable[..., Any]) -> Callable[..., Any]:
     async def evict(binder: Any, pod: Any, *_: Any, **__: Any) -> None:
         meta = pod.metadata
+        await binder._note_why(pod, "a plain deletion", evicted=False)
         await binder._client.write("DELETE", binding.PODS.path(meta.namespace, meta.name), None, Status)
 
     return evict
@@ -32,7 +33,7 @@ def _plain_delete(real: Callable[..., Any]) -> Callable[..., Any]:
 def _at_once(real: Callable[..., Any]) -> Callable[..., Any]:
     async def suspend(binder: Any, workload: Any, pods: Any, why: str) -> None:
         for pod in pods():
-            await binder._note_why(pod, why)
+            await binder._note_why(pod, why, evicted=False)
         await binder._set_suspended(workload, suspended=True)
 
     return suspend

@@ -14,8 +14,9 @@ from penstock.core.state import invariants
 from penstock.engines.kubernetes import binding, engine, placing, sessions, settling, stops
 from penstock.engines.kubernetes.api import reflector
 from penstock.engines.kubernetes.volumes import getting, volumes
-from penstock.sim.apiserver.controllers import OVER, Controllers, Kubelets, short_of
+from penstock.sim.apiserver.controllers import Controllers, Kubelets, short_of
 from penstock.sim.apiserver.kinds import bind
+from penstock.sim.apiserver.pods import OVER
 from penstock.sim.apiserver.refusals import Refused
 from penstock.sim.apiserver.requests import Api
 from penstock.sim.apiserver.selecting import Object

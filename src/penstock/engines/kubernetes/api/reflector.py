@@ -11,13 +11,13 @@ for the order of list and watch: KEP-3157 (streaming lists), and client-go's ref
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from penstock.engines.kubernetes.api.client import Client, Kind, refusal
-from penstock.engines.kubernetes.api.errors import Busy, Denied, Expired, KubernetesError, Rejected
+from penstock.engines.kubernetes.api.errors import Busy, Denied, Expired, KubernetesError, Rejected, Unavailable
 from penstock.engines.kubernetes.objects.answers import AnyObject, WatchEvent
 from penstock.engines.kubernetes.objects.common import Metadata
 
@@ -53,6 +53,19 @@ class Sink(Protocol[Changed]):
     def listed(self) -> None:
         """The copy is whole: after the first list, and after each later one."""
         ...
+
+
+class CallSink(Generic[T]):
+    """A sink that calls these."""
+
+    def __init__(self, changed: Callable[[T], None], removed: Callable[[T], None], listed: Callable[[], None]) -> None:
+        self._changed, self._removed, self.listed = changed, removed, listed
+
+    def changed(self, old: T | None, new: T) -> None:
+        self._changed(new)
+
+    def removed(self, old: T) -> None:
+        self._removed(old)
 
 
 class _Dropped(Exception):
@@ -128,6 +141,10 @@ class Reflector(Generic[T]):
                 await self._follow_from_list()
             except Rejected:
                 self._streams = False  # a server before 1.32, or one that has it switched off
+            except Unavailable as error:
+                if not error.status:
+                    raise
+                # it answers, and cannot: as one from 1.32 on whose etcd is older than 3.4.31 or 3.5.13
         await self._list()
         await self._follow(resourceVersion=str(self.version))
         raise _Dropped

@@ -1,6 +1,7 @@
 """What all kinds of objects have in common: metadata, conditions, selectors."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -53,6 +54,11 @@ class Metadata(Wire, frozen=True):
 class ListMetadata(Wire, frozen=True):
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
+
+
+def timestamp() -> str:
+    """Return the time now as fields of objects have it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Condition(Wire, frozen=True):

@@ -172,7 +172,10 @@ class Applying:
             return
         self._told_s[one.metadata.uid] = now_s
         if not alike(status, one.status):
-            self._statuses.write(kind, one, status)
+            self._statuses.write(kind, one, status, lambda: self._forget(one))
+
+    def _forget(self, one: Queue | ComputePool) -> None:
+        self._told_s.pop(one.metadata.uid, None)
 
 
 def _staying(given: Sequence[Object]) -> list[Object]:

@@ -111,9 +111,21 @@ class Maker:
         cluster = self._identity()
         if (one.status.job, one.status.cluster) == (key.job_id, cluster):
             return ""
-        path = ELASTIC_JOBS.path(one.metadata.namespace, one.metadata.name, "status")
-        body = {"metadata": {"uid": one.metadata.uid}, "status": {"job": key.job_id, "cluster": cluster}}
-        return await self._until_done(lambda: self._client.patch(path, body, AnyWorkload), wanted)
+        meta, version = one.metadata, one.metadata.resource_version
+
+        async def name() -> None:
+            nonlocal version
+            body = {"metadata": {"resourceVersion": version}, "status": {"job": key.job_id, "cluster": cluster}}
+            try:
+                await self._client.patch(ELASTIC_JOBS.path(meta.namespace, meta.name, "status"), body, AnyWorkload)
+            except Conflict as error:
+                now = self._objects().get((meta.namespace, meta.name))
+                if now is None or now.metadata.uid != meta.uid:
+                    raise Foreign(GONE) from None
+                version = now.metadata.resource_version
+                raise Unavailable(error.message) from None
+
+        return await self._until_done(name, wanted)
 
     async def _create(
         self,

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -11,7 +10,7 @@ import msgspec
 from penstock.engines.kubernetes.api.client import Client, Kind
 from penstock.engines.kubernetes.api.errors import KubernetesError
 from penstock.engines.kubernetes.binding import AnyWorkload
-from penstock.engines.kubernetes.objects.common import Condition, Metadata
+from penstock.engines.kubernetes.objects.common import Condition, Metadata, timestamp
 from penstock.engines.kubernetes.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ def conditions(one: WithConditions, told: Mapping[str, Told]) -> tuple[Condition
     for kind, (status, reason, message) in told.items():
         before = known.get(kind)
         same = before is not None and before.status == status
-        time = before.last_transition_time if before is not None and same else _now()
+        time = before.last_transition_time if before is not None and same else timestamp()
         found.append(Condition(kind, status, reason, message, time, one.metadata.generation))
     return tuple(found)
 
@@ -66,10 +65,6 @@ def alike(wanted: msgspec.Struct, known: msgspec.Struct) -> bool:
         return msgspec.structs.replace(status, conditions=()), told
 
     return plain(wanted) == plain(known)
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Statuses:
@@ -103,8 +98,10 @@ class Statuses:
     ) -> None:
         meta = one.metadata
         path = kind.path(meta.namespace, meta.name, "status")
+        # The version keeps an object of the same name, made anew, from it: a definition's statuses have no other check.
+        body = {"metadata": {"resourceVersion": meta.resource_version}, "status": _body(one, status)}
         try:
-            await self._client.patch(path, {"metadata": {"uid": meta.uid}, "status": _body(one, status)}, AnyWorkload)
+            await self._client.patch(path, body, AnyWorkload)
             await asyncio.sleep(PAUSE_S)
         except KubernetesError as error:
             if failed is not None:
