@@ -409,11 +409,8 @@ class KubernetesEngine:
             self.standing.hello(node)
         if again.all_nodes:
             self.standing.hello_all()
-        for key in again.pods:
-            namespace, _, name = key.partition("/")
-            pod = self.pods.objects.get((namespace, name))
-            if pod is not None:
-                self.pod_changed(pod)
+        for pod in again.pods:
+            self.pod_changed(pod)
         for gang_id in again.gangs:
             self._offers.claims_changed(gang_id)
 

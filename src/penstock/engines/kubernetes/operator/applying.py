@@ -72,7 +72,8 @@ class Applying:
                 if found is None or not (found[0] or found[1] or file or self._in_use):
                     continue
                 await self._apply(tuple(found[0].values()), tuple(found[1].values()), file)
-                self._tell(found)
+                if not self._asked:  # else what is in force is about to be known
+                    self._tell(found)
         finally:
             self._statuses.close()
 

@@ -95,6 +95,11 @@ class Users:
     def of(self, key: ClaimKey) -> Collection[Pod]:
         return self._pods.get(key, {}).values()
 
+    def pod(self, pod_key: str) -> Pod | None:
+        """Return a pod that names claims, as it is now."""
+        keys = self._of_pod.get(pod_key)
+        return self._pods[keys[0]].get(pod_key) if keys else None
+
     def gangs_of(self, key: ClaimKey) -> Iterable[GangId]:
         return self._gangs.get(key, ())
 

@@ -46,7 +46,7 @@ ONCE_ONLY = "ReadWriteOnce"
 class Again(NamedTuple):
     """What has to be looked at again, because volumes or claims have changed."""
 
-    pods: tuple[str, ...]
+    pods: tuple[Pod, ...]
     gangs: tuple[GangId, ...]
     nodes: tuple[NodeName, ...]
     all_nodes: bool
@@ -214,9 +214,10 @@ class Volumes:
         self._claims.clear()
         if self._stock.sizes != self._sizes:
             self._sizes, self._all_nodes = self._stock.sizes, True
-        pods = tuple(self._due)[:LOOKS_MAX]
-        for pod_key in pods:
+        due = tuple(self._due)[:LOOKS_MAX]
+        for pod_key in due:
             del self._due[pod_key]
+        pods = tuple(filter(None, map(self.users.pod, due)))
         found = Again(pods, tuple(gangs), tuple(self._due_nodes), self._all_nodes)
         self._due_nodes, self._all_nodes = {}, False
         return found
