@@ -263,7 +263,7 @@ def chosen(found):
 
 CHOICES = [
     ("the smallest for the smallest", [("b", "20Gi"), ("a", "5Gi")], {"a": "small", "b": "large"}),
-    ("two that both want the larger one", [("a", "20Gi"), ("b", "20Gi")], "no volume is left there for claim b"),
+    ("two that both want the larger one", [("b", "20Gi"), ("a", "20Gi")], "no volume is left there for claim b"),
     ("one that is too large", [("a", "200Gi")], "no volume is left there for claim a"),
     ("none", [], {}),
 ]

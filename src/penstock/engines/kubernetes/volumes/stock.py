@@ -171,9 +171,7 @@ class Stock:
         return found
 
     def _counts(self, volume: Volume) -> bool:
-        """Return whether a volume is free, or is that of a claim which is counted."""
-        if volume.name in self._assumed:
-            return True
+        """Return whether a volume is free, which one that was chosen still is, or is that of a claim that is counted."""
         ref = volume.spec.claim_ref
         if ref is not None:
             return (ref.namespace, ref.name) in self.taken
