@@ -404,7 +404,9 @@ async def test_a_workload_whose_volumes_turn_out_to_be_elsewhere_is_planned_anew
     c.job("train", 1, pods=template(1, volumes=own("data", "quick")))
     await until(lambda: c.nodes_of("train") == ["b1"])
     assert reached(c, c.pods_of("train")[0]["metadata"]["name"])
-    assert c.requests("PATCH", "jobs/train") == 3, "it was started, stopped, and started"
+    await until(lambda: c.states() == {"train": "running"})
+    (job,) = c.state.jobs.values()
+    assert job.last_attempt in (2, 3), "a cycle may come between the end of the first attempt and the edit"
 
 
 @in_scene()

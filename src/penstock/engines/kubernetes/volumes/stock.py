@@ -171,7 +171,7 @@ class Stock:
         return found
 
     def _counts(self, volume: Volume) -> bool:
-        """Return whether a volume is free, which one that was chosen still is, or is that of a claim that is counted."""
+        """Return whether a volume is free, as one that was chosen still is, or is that of a counted claim."""
         ref = volume.spec.claim_ref
         if ref is not None:
             return (ref.namespace, ref.name) in self.taken
