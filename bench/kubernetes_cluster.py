@@ -306,7 +306,7 @@ class Penstock:
 
     def __init__(self, root: Path, kubeconfig: Path, declared: Body | None = None) -> None:
         self._root, self._options = root, {"data": str(root / "data"), "kubernetes": True, "respawn_agents": False}
-        self._options["kubeconfig"] = str(kubeconfig)
+        self._options["kubeconfigs"] = [str(kubeconfig)]
         if declared is not None:
             (root / "cluster.yaml").write_text(json.dumps(declared))
             self._options["cluster_file"] = str(root / "cluster.yaml")

@@ -1,4 +1,4 @@
-"""The process that `penstock up --engine kubernetes` starts, killed and started again."""
+"""`penstock up --engine kubernetes`, killed and started again."""
 
 import asyncio
 import contextlib
@@ -31,8 +31,8 @@ def kubeconfig(c: Live, root: Path) -> Path:
 
 @contextlib.contextmanager
 def penstock(c: Live, root: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    options = {"data": str(root / "data"), "kubernetes": True, "kubeconfig": str(kubeconfig(c, root))}
-    command = [sys.executable, "-P", "-m", "penstock.wire", json.dumps({**options, "respawn_agents": False})]
+    words = ["up", "--engine", "kubernetes", "--kubeconfig", str(kubeconfig(c, root)), "--foreground"]
+    command = [sys.executable, "-P", "-m", "penstock.cli.main", "--data", str(root / "data"), *words]
     with (root / "log").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             yield process
