@@ -73,8 +73,7 @@ class PodWorld:
 
     async def play(self) -> PodOutcome:
         self.now_s: Callable[[], float] = asyncio.get_running_loop().time
-        self.people = People(self.store, self.rng, self.now_s, SAFETY_S - 3.0)
-        self.checks = Checks(self.store, self.config, self.now_s, self._stale_leads)
+        self.people, self.checks = self.made()
         for _ in range(self.rng.randint(2, 4)):
             self.add_node()
         self.start_server()
@@ -84,6 +83,7 @@ class PodWorld:
         try:
             await self._until(lambda: self.now_s() >= SAFETY_S)
             self._heal()
+            await self.settled()
             await self._until(self._drained)
             self._last_look()
         finally:
@@ -100,6 +100,11 @@ class PodWorld:
             self.checks.bound,
             int(self.now_s() * 1000),
         )
+
+    def made(self) -> tuple[People, Checks]:
+        """Return the people of the cluster, and what is checked at each write."""
+        people = People(self.store, self.rng, self.now_s, SAFETY_S - 3.0)
+        return people, Checks(self.store, self.config, self.now_s, self._stale_leads)
 
     def _note_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.checks.violations.append(f"an error was left: {context['message']}: {context.get('exception')!r}")
@@ -159,14 +164,25 @@ class PodWorld:
                 f"not everything has ended: pods {left}; {pods}; jobs {jobs}; {ended} of the cluster"
             )
         self.checks.violations += self.disk.damage
+        self.checks.violations += self.last_checks()
+
+    async def settled(self) -> None:
+        """Look at the world while faults and people rest."""
+
+    def last_checks(self) -> list[str]:
+        """Return what is wrong with the whole run, beside what was seen on the way."""
+        return []
 
     # Servers.
 
     def start_server(self) -> None:
         self._servers += 1
         rng = random.Random(self.rng.random())
-        self.server = PodServer(self.api, self.disk, self.config, self._servers, rng, self._after_commit)
+        self.server = self.make_server(rng)
         self.server.client.trouble = self.trouble
+
+    def make_server(self, rng: random.Random) -> PodServer:
+        return PodServer(self.api, self.disk, self.config, self._servers, rng, self._after_commit)
 
     def _after_commit(self, controller: Controller) -> None:
         if self.rng.random() < INVARIANTS_SHARE:
