@@ -77,6 +77,8 @@ class ServeOptions(msgspec.Struct, frozen=True):
     context: str = ""
     queue_config: str = ""
     """ConfigMap of the server's namespace that declares queues; empty: none."""
+    shadow: bool = False
+    """Other schedulers decide about the cluster: it is only watched."""
 
 
 def options_of(raw: Mapping[str, Any]) -> ServeOptions:
@@ -95,6 +97,7 @@ def options_of(raw: Mapping[str, Any]) -> ServeOptions:
         kubeconfigs=tuple(map(whole, raw.get("kubeconfigs") or ())),
         context=raw.get("context", ""),
         queue_config=raw.get("queue_config", ""),
+        shadow=raw.get("shadow", False),
     )
 
 

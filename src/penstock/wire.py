@@ -75,6 +75,7 @@ from penstock.store.address import Address, address_of, open_seat, remember
 if TYPE_CHECKING:  # heavy, and an extra
     from penstock.engines.kubernetes.api.credentials import Access
     from penstock.engines.kubernetes.engine import KubernetesEngine
+    from penstock.engines.kubernetes.shadow.engine import ShadowEngine
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +141,9 @@ class _Running:
         self._admission = Admission(data, self._nodes, measured(declared, self._nodes))
         name = f"{socket.gethostname()}:{os.getpid()}"
         self._seat = open_seat(address, name=name, at=advertised(options.transport, self._port))
-        self._controller = Controller(self._store, self._clock, name=name, check_invariants=options.check_invariants)
+        self._controller = Controller(
+            self._store, self._clock, name=name, check_invariants=options.check_invariants, shadow=options.shadow
+        )
         self._no_longer_waits: Callable[[], None] = lambda: None
         if self._seat is None or self._seat.take():
             self._controller.open(declared.config if declared and options.cluster_file else None)
@@ -162,7 +165,7 @@ class _Running:
             self._local_agents.replace_other,
         )
         self._engines = Engines(self._engine)
-        self._pods: KubernetesEngine | None = None
+        self._pods: KubernetesEngine | ShadowEngine | None = None
         self._agents = LoopThread("penstock-agents")
         self._security.on_change = self._engine.hang_up
         self._tokens = LocalTokens(data.root / "tokens.json")
@@ -278,7 +281,7 @@ class _Running:
             self._local_agents.keep(),
             self._foresight.keep(),
             self._billing.keep(),
-            Autoscaler(self._backend).keep(),
+            *(() if self._options.shadow else (Autoscaler(self._backend).keep(),)),
             QuotaAlertService(self._backend).keep(),
             self._access.keep(),
         ):
@@ -287,12 +290,16 @@ class _Running:
     def _follow_cluster(self, access: "Access") -> None:
         """Start the engine of the cluster, on the agents' loop: that is where answers to nodes are given."""
         from penstock.control.pods import follow_cluster
+        from penstock.engines.kubernetes.shadow.engine import ShadowEngine
 
-        def started(engine: "KubernetesEngine") -> None:
+        def started(engine: "KubernetesEngine | ShadowEngine") -> None:
             self._pods = engine
+            if isinstance(engine, ShadowEngine):
+                self._backend.said_elsewhere = engine.said_of
             self._engines.add(engine)
 
-        following = follow_cluster(access, self._service, started, self._options.queue_config)
+        options = self._options
+        following = follow_cluster(access, self._service, started, options.queue_config, shadow=options.shadow)
         self._agents.run(following).add_done_callback(self._led)
 
     def _connected(self) -> set[NodeName]:
@@ -327,6 +334,8 @@ class _Running:
             "pid": os.getpid(),
             "nodes": [spec.name for spec in self._nodes],
         }
+        if self._options.shadow:
+            info["shadow"] = True
         if note := one_for_all(self._controller.state.config, root=may_switch()):
             log.warning(note)
             info["note"] = note

@@ -30,6 +30,9 @@ def explain(job: JobArgument, json: JsonOption = False) -> None:
         out.print()
         for code, count in found.refused.items():
             out.print(f"  {node_text(code, count)}")
+    if found.elsewhere:
+        out.print()
+        out.print(marked("  {}", found.elsewhere))
     _print_ways_on(out, found)
 
 

@@ -26,6 +26,9 @@ def manifests(
         str, typer.Option(help="ConfigMap with the key queues.yaml, followed while it is there.")
     ] = "penstock-queues",
     network_policy: Annotated[bool, typer.Option(help="Let in nothing but the API.")] = True,
+    shadow: Annotated[
+        bool, typer.Option("--shadow", help="A server that only watches other schedulers, and may write nothing.")
+    ] = False,
     chart: Annotated[Path | None, typer.Option(help="Write a Helm chart into this new folder instead.")] = None,
     json: Annotated[bool, typer.Option("--json", hidden=True)] = False,
 ) -> None:
@@ -36,8 +39,20 @@ def manifests(
     from penstock.engines.kubernetes.install.values import Values
 
     values = Values(
-        namespace, image, replicas, store_secret, storage, cpu, memory, cluster_config, queue_config, network_policy
+        namespace,
+        image,
+        replicas,
+        store_secret,
+        storage,
+        cpu,
+        memory,
+        cluster_config,
+        queue_config,
+        network_policy,
+        shadow,
     ).check()
+    if chart is not None and shadow:
+        raise InvalidInput("--chart and --shadow exclude each other", hint="apply the manifests instead")
     if chart is None and json:
         print_json(objects(values))
         return

@@ -39,6 +39,7 @@ WHY = {
     "no_queue": "queue is gone",
     "not_lent": "not lent to it",
     "quota": "quota reached",
+    "decided_elsewhere": "fits: not placed yet",
     "reserve": "pool's reserve",
     "tenant_held": "tenant has no money",
 }

@@ -51,7 +51,8 @@ def story(record: ev.Record) -> str:
             return f"{event.by} asked to cancel it" + _because(event.reason)
         case ev.AttemptAllocated():
             waited = f" after waiting {format_duration(event.waited_ms)}" if event.waited_ms >= WAITED_TOLD_MS else ""
-            return f"attempt {event.attempt} was placed on {places_text(event.places)}{waited}"
+            by = f" by {event.scheduler}" if event.scheduler else ""
+            return f"attempt {event.attempt} was placed on {places_text(event.places)}{by}{waited}"
         case ev.AttemptStopRequested():
             return f"attempt {event.attempt} was asked to stop within {format_duration(event.grace_ms)}: {_why(event)}"
         case ev.AttemptSuspended():

@@ -72,6 +72,9 @@ def up(
     queue_config: Annotated[
         str, typer.Option(help="ConfigMap of that namespace with the key queues.yaml, followed; empty: none.")
     ] = QUEUE_CONFIG,
+    shadow: Annotated[
+        bool, typer.Option("--shadow", help="Only watch what other schedulers do in the cluster; write nothing to it.")
+    ] = False,
     foreground: Annotated[bool, typer.Option(help="Run in the foreground.")] = False,
     respawn: Annotated[bool, typer.Option(help="Restart agents that die.")] = True,
     json: JsonOption = False,
@@ -91,7 +94,7 @@ def up(
         "key": _whole(key),
         "names": name or [],
         "respawn_agents": respawn,
-        **_engine_options(engine, kubeconfig, context, queue_config),
+        **_engine_options(engine, kubeconfig, context, queue_config, shadow=shadow),
     }
     checked(transport_of(options))
     folder = folder_here()
@@ -104,7 +107,9 @@ def up(
     _print_started(folder, *_started(folder, options, quiet=json), as_json=json)
 
 
-def _engine_options(engine: str, kubeconfig: Path | None, context: str, queue_config: str) -> dict[str, object]:
+def _engine_options(
+    engine: str, kubeconfig: Path | None, context: str, queue_config: str, *, shadow: bool
+) -> dict[str, object]:
     """Return the server's options for its engine. Raises: InvalidInput for one that there is not."""
     if engine not in ENGINES:
         hint = nearest(engine, ENGINES)
@@ -112,12 +117,15 @@ def _engine_options(engine: str, kubeconfig: Path | None, context: str, queue_co
     if engine == "local":
         if context:
             raise InvalidInput("--context needs --engine kubernetes")
+        if shadow:
+            raise InvalidInput("--shadow needs --engine kubernetes")
         return {}
     if queue_config and OBJECT_NAME.fullmatch(queue_config) is None:
         expected = f"the name of a ConfigMap such as {QUEUE_CONFIG}"
         raise InvalidInput(f"--queue-config is '{queue_config}', expected {expected}")
     return {
-        "kubernetes": True, "kubeconfigs": _kubeconfigs(kubeconfig), "context": context, "queue_config": queue_config
+        "kubernetes": True, "kubeconfigs": _kubeconfigs(kubeconfig), "context": context, "queue_config": queue_config,
+        "shadow": shadow,
     }  # fmt: skip
 
 
@@ -145,7 +153,10 @@ def _print_started(folder: "DataFolder", client: "Client", info: dict[str, Any],
         say(f"Penstock is up at {url} (data in {folder.root})")
         tenant = "" if client.me().default_tenant else " --tenant TENANT"
         have = f"{counted(shown.nodes_ready, 'node')}, {counted(shown.devices, 'device')}"
-        say(f"{have}. Try: penstock run{tenant} -- echo hello")
+        if info.get("shadow"):
+            say(f"{have}; other schedulers decide, and nothing is written. Try: penstock ps")
+        else:
+            say(f"{have}. Try: penstock run{tenant} -- echo hello")
     else:
         say(f"Penstock waits at {url} (data in {folder.root}), as a standby of the server that leads")
 

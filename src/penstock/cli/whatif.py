@@ -16,6 +16,7 @@ from penstock.cli.progress import progress
 from penstock.cli.simulate import for_programs, print_results, with_unserved, write_page
 from penstock.core.model.errors import InvalidInput, Problem, nearest
 from penstock.core.model.events import Record
+from penstock.core.model.quantities import listed
 
 if TYPE_CHECKING:
     from penstock.sim.replay.agreement import PlanAgreement
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.traces.ownlog import LogTrace
 
 REAL = "as it was"
-"""The replay of the unchanged log."""
+"""The replay of the unchanged log; where other schedulers decided, what they did."""
 
 
 class Again(msgspec.Struct, frozen=True):
@@ -59,6 +60,7 @@ def whatif(
     json: JsonOption = False,
 ) -> None:
     """Replay the cluster's log with other rules, quotas or nodes."""
+    from penstock.sim.replay.observed import schedulers_of
     from penstock.traces.ownlog import trace_of
 
     now_ms = time.time_ns() // 1_000_000
@@ -69,10 +71,14 @@ def whatif(
         raise InvalidInput("the log has no jobs yet", hint="submit some, or name another log with --log")
     changes = Changes(change or (), nodes, fail_rack or ())
     changed = _changed(told.trace, changes)
-    tried = [_variant(words, changed, changes) for words in policy or ("as_is",)]
+    others = schedulers_of(records)
+    unchanged = "under Penstock" if others else REAL + ", again"
+    tried = [_variant(words, changed, changes, unchanged) for words in policy or ("as_is",)]
     title = f"{len(told.trace.jobs):,} jobs of the log, {1 + len(tried)} replays"
     with progress(title, quiet=json) as on_share:
-        again, found, results = _replayed(records, told, changed, tried, since_ms, on_share)
+        first = _observed(records, told, since_ms, on_share) if others else _repeated(records, told, since_ms, on_share)
+        again, found, real = first
+        results = [real, *_replayed(told, changed, tried, since_ms, on_share)]
     changed = with_unserved(changed, results)
     if out is not None:
         write_page(changed, results, out, "whatif")
@@ -80,54 +86,77 @@ def whatif(
         shown = [for_programs(result) for result in results]
         print_json({"again": again, "agreement": found, "results": shown, "notes": changed.notes})
         return
-    _say(again, found)
+    if found is not None:
+        _say(again, found)
+    else:
+        say(f"'{REAL}' is what {listed(others)} did: nothing of it is replayed")
     print_results(changed, results)
     if out is not None:
         say(f"report: {out / 'whatif.html'}")
 
 
-def _replayed(
-    records: Sequence[Record],
-    told: "LogTrace",
-    changed: "Trace",
-    tried: "Sequence[Variant]",
-    since_ms: int,
-    on_share: Callable[[float], None] | None,
-) -> "tuple[Again, PlanAgreement, list[VariantResult]]":
-    """Replay the log as it was, and under each variant; the first result is of the log as it was."""
-    from penstock.extensions import installed_policies
+OnShare = Callable[[float], None] | None
+
+
+def _reporting(on_share: OnShare, place: int, steps: int) -> Callable[[int, int], None]:
+    def said(done: int, total: int) -> None:
+        if on_share is not None:
+            on_share((place + done / max(1, total)) / steps)
+
+    return said
+
+
+def _observed(
+    records: Sequence[Record], told: "LogTrace", since_ms: int, on_share: OnShare
+) -> "tuple[Again, None, VariantResult]":
+    """Count what other schedulers did."""
+    from penstock.sim.replay.costs import CostMeter, declared_billing
+    from penstock.sim.replay.observed import observed
+
+    till = CostMeter(declared_billing(told.trace))
+    till.take(records)
+    return Again(0, 0), None, _result(REAL, observed(records, told), since_ms, till)
+
+
+def _repeated(
+    records: Sequence[Record], told: "LogTrace", since_ms: int, on_share: OnShare
+) -> "tuple[Again, PlanAgreement, VariantResult]":
+    """Replay the log as it was."""
     from penstock.sim.replay.agreement import Decisions, agreement, as_recorded
     from penstock.sim.replay.costs import CostMeter, declared_billing
     from penstock.sim.replay.replay import replay
 
-    steps = 2 + len(tried)
-
-    def report(place: int) -> Callable[[int, int], None]:
-        def said(done: int, total: int) -> None:
-            if on_share is not None:
-                on_share((place + done / max(1, total)) / steps)
-
-        return said
-
-    again = _again(records, report(steps - 1))
-    physics, billing, decisions = as_recorded(told), declared_billing(told.trace), Decisions()
-    till = CostMeter(billing)
-    real = replay(told.trace, physics, on_plan=decisions, on_progress=report(0), on_records=till.take)
+    again = _again(records, _reporting(on_share, 0, 3))
+    decisions, till = Decisions(), CostMeter(declared_billing(told.trace))
+    report = _reporting(on_share, 1, 3)
+    real = replay(told.trace, as_recorded(told), on_plan=decisions, on_progress=report, on_records=till.take)
     ended_ms = max((life.ended_ms for life in real.lives), default=0)
     found = agreement(told.jobs, decisions, [life.started_ms for life in real.lives], ended_ms)
-    results = [_result(REAL, real, since_ms, till)]
-    for place, one in enumerate(tried, start=1):
-        till = CostMeter(billing)
+    return again, found, _result(REAL, real, since_ms, till)
+
+
+def _replayed(
+    told: "LogTrace", changed: "Trace", tried: "Sequence[Variant]", since_ms: int, on_share: OnShare
+) -> "list[VariantResult]":
+    """Replay the log under each variant."""
+    from penstock.extensions import installed_policies
+    from penstock.sim.replay.agreement import as_recorded
+    from penstock.sim.replay.costs import CostMeter, declared_billing
+    from penstock.sim.replay.replay import replay
+
+    results = []
+    for place, one in enumerate(tried):
+        till = CostMeter(declared_billing(told.trace))
         ran = replay(
             _under(changed, one),
-            physics,
+            as_recorded(told),
             knows=one.knows,
             policies=installed_policies(),
-            on_progress=report(place),
+            on_progress=_reporting(on_share, 2 * len(tried) + place, 3 * len(tried)),
             on_records=till.take,
         )
         results.append(_result(one.name, ran, since_ms, till))
-    return again, found, results
+    return results
 
 
 def _changed(trace: "Trace", changes: Changes) -> "Trace":
@@ -148,7 +177,7 @@ def _changed(trace: "Trace", changes: Changes) -> "Trace":
     return replace(trace, outages=(*lost, *trace.outages))
 
 
-def _variant(words: str, trace: "Trace", changes: Changes) -> "Variant":
+def _variant(words: str, trace: "Trace", changes: Changes, unchanged: str) -> "Variant":
     from penstock.control.config_files import with_changes
     from penstock.sim.replay.variants import variant
 
@@ -156,7 +185,7 @@ def _variant(words: str, trace: "Trace", changes: Changes) -> "Variant":
     nodes = [f"nodes {changes.nodes}"] if changes.nodes else []
     named = " ".join([rules, *nodes, *(f"without {rack}" for rack in changes.racks)])
     base = with_changes(trace.config, changes.settings)
-    return replace(variant(words, base), name=named.strip() or REAL + ", again")
+    return replace(variant(words, base), name=named.strip() or unchanged)
 
 
 def _under(trace: "Trace", one: "Variant") -> "Trace":

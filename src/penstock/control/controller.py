@@ -21,7 +21,7 @@ from penstock.control.progress import Pulses
 from penstock.control.report_filter import heard
 from penstock.core.config.diff import digest
 from penstock.core.cycle.triggers import PlanClock
-from penstock.core.lifecycle import acting, money, orders, quota_alerts, reports, requests, secrets, tokens
+from penstock.core.lifecycle import acting, money, observing, orders, quota_alerts, reports, requests, secrets, tokens
 from penstock.core.lifecycle.declaring import declared
 from penstock.core.lifecycle.draining import drain
 from penstock.core.lifecycle.size import BOUNDS, over_size, size_of
@@ -65,9 +65,13 @@ class Handled(msgspec.Struct, frozen=True):
 class Controller:
     """Call `open` once, then `handle` with groups of requests; plan on `snapshot()` when `plan_clock` says so."""
 
-    def __init__(self, store: EventStore, clock: Clock, *, name: str, check_invariants: bool = False) -> None:
+    def __init__(
+        self, store: EventStore, clock: Clock, *, name: str, check_invariants: bool = False, shadow: bool = False
+    ) -> None:
         self._store, self._clock, self._name = store, clock, name
         self._check = check_invariants
+        self.shadow = shadow
+        """It only watches: what it plans is shown, and never committed."""
         self.state, self.bounds = State(), BOUNDS
         self.epoch = Epoch(0)
         self.plan_clock = PlanClock()
@@ -132,15 +136,18 @@ class Controller:
             self._begin(self.state)
         else:
             self._load()
+        self._check_shadow()
         self.epoch = epoch
         tx = Transaction(self.state, self._clock.unix_ms())
-        tx.emit(ev.LeaderElected(self.epoch, self._name, __version__, self._identity(tx.now_ms)))
+        tx.emit(ev.LeaderElected(self.epoch, self._name, __version__, self._identity(tx.now_ms), self.shadow))
         if config is not None and config != self.state.config:
             problems = requests.config_problems(self.state, config, tx.now_ms)
             if problems:
                 raise InvalidInput(
                     f"the cluster file cannot be taken over: {counted(len(problems), 'problem')}", problems=problems
                 )
+        if self.shadow:
+            observing.require_defaults(self.state.config if config is None else config)
         declared(tx, self.state.config if config is None else config, UserName("server"))
         try:
             self._commit(tx)
@@ -148,6 +155,16 @@ class Controller:
             self.behind = True
             raise
         return tuple(tx.records)
+
+    def _check_shadow(self) -> None:
+        """Raises: InvalidInput where a log of decisions would get what others decide, or the other way round."""
+        known = self.state.identity
+        if known.cluster and known.shadow != self.shadow:
+            what = "a shadow, which decides nothing" if known.shadow else "a server that decides"
+            hint = (
+                "start with --shadow, or with another --data" if known.shadow else "use another --data for the shadow"
+            )
+            raise InvalidInput(f"the log is that of {what}", hint=hint)
 
     def _identity(self, now_ms: int) -> str:
         """Return the cluster's identity: that of the log as it began, which may be now."""
@@ -266,6 +283,8 @@ class Controller:
         match request:
             case requests.Submit():
                 return requests.submit(tx, request, self._outcomes(request), self.bounds)
+            case msg.SeenStart():
+                return observing.note_start(tx, request)
             case msg.Cancel():
                 return msg.Done(requests.cancel(tx, request.job_id, request.by, request.reason))
             case msg.ChangeJobs():
@@ -293,7 +312,7 @@ class Controller:
                 self._time_passed(tx)
                 return msg.Done()
             case msg.CommitPlan():
-                return msg.PlanCommitted(orders.apply_plan(tx, request.plan))
+                return msg.PlanCommitted(request.plan if self.shadow else orders.apply_plan(tx, request.plan))
             case msg.TakeImage():
                 return msg.ImageTaken(self.state.image())
             case msg.NoteCapacity():

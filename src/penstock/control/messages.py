@@ -10,6 +10,8 @@ from penstock.core.messages.reports import NodeReport
 from penstock.core.messages.requests import ChangeJobs as ChangeJobs
 from penstock.core.messages.requests import JobsChanged as JobsChanged
 from penstock.core.messages.requests import Refusal, Submitted
+from penstock.core.messages.requests import SeenStart as SeenStart
+from penstock.core.messages.requests import StartNoted as StartNoted
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.events import AccessNoted, QuotaNoted
@@ -110,6 +112,7 @@ Request = (
     NoteCapacity
     | NoteAccess
     | Submit
+    | SeenStart
     | Cancel
     | ChangeJobs
     | Protect
@@ -178,6 +181,7 @@ class RequestFailed(msgspec.Struct, frozen=True):
 
 Reply = (
     Submitted
+    | StartNoted
     | Refusal
     | Done
     | JobsChanged

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+import msgspec
+
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
 from penstock.control.inbox import SERVER, InboxFull, OnReply
@@ -12,8 +14,10 @@ from penstock.control.service import ControlService
 from penstock.core.config.diff import digest
 from penstock.core.explain import Explainer, Question, question_of
 from penstock.core.explain.why import why_stopped
+from penstock.core.lifecycle.defaults import default_queue, default_tenant
 from penstock.core.messages.reports import NodeReport, ReplicaKey
 from penstock.core.messages.requests import NewJob, Refusal, Submit, Submitted
+from penstock.core.model.access import Scope
 from penstock.core.model.actions import JobChange
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.errors import Problem
@@ -31,11 +35,13 @@ from penstock.engines.kubernetes.engine import KubernetesEngine
 from penstock.engines.kubernetes.gangs.gang import GANG_JOB_LABEL, Refused, Terms
 from penstock.engines.kubernetes.onnode import POD
 from penstock.engines.kubernetes.operator.queuemap import Where
-from penstock.engines.kubernetes.server import LiveJob, LivePlace, Outlook, Phase, Seen
+from penstock.engines.kubernetes.server import LiveJob, LivePlace, Noted, Outlook, Phase, Seen
+from penstock.engines.kubernetes.shadow.engine import ShadowEngine
 from penstock.ports import Clock, NodeSession
 
 KUBERNETES = UserName("kubernetes")
 """Submits the jobs of pods; who made a pod, the API server does not say."""
+EVERYWHERE = Scope(KUBERNETES, "admin", level="write")
 REASONS = {"never_fits": "Unschedulable", "over_maximum": "QuotaExceeded"}
 """Reasons of conditions, by the code of the problem: autoscalers act on the first one, and are right to."""
 SEEN_MAX = 20_000
@@ -44,17 +50,24 @@ BUSY_S = 1.0
 
 
 async def follow_cluster(
-    access: Access, service: ControlService, started: Callable[[KubernetesEngine], None], queue_config: str = ""
+    access: Access,
+    service: ControlService,
+    started: Callable[[KubernetesEngine | ShadowEngine], None],
+    queue_config: str = "",
+    *,
+    shadow: bool = False,
 ) -> None:
     """Run the engine of a cluster on this loop until cancelled.
 
     Args:
         started: gets the engine, which takes orders from then on.
         queue_config: ConfigMap of the server's namespace that declares queues; empty: none.
+        shadow: other schedulers decide: nothing is ever written, and no queues are read.
     """
     queues = Where(access.namespace, queue_config) if queue_config else None
-    async with Client(access) as client:
-        engine = KubernetesEngine(client, PodJobs(service), queues=queues)
+    async with Client(access, read_only=shadow) as client:
+        jobs = PodJobs(service)
+        engine = ShadowEngine(client, jobs) if shadow else KubernetesEngine(client, jobs, queues=queues)
         started(engine)
         await engine.run()
 
@@ -101,6 +114,33 @@ class PodJobs:
         return TenantName(name) in self._service.controller.state.config.tenant_by_name
 
     def submit(self, job: NewJob, on_reply: Callable[[JobId | Refused], None]) -> None:
+        self._submit(Submit((job,), KUBERNETES), on_reply)
+
+    def note_waiting(self, job: NewJob, on_reply: Callable[[JobId | Refused], None]) -> None:
+        self._submit(Submit((job,), KUBERNETES, seen=True), on_reply)
+
+    def note_start(
+        self,
+        job_id: JobId,
+        scheduler: str,
+        nodes: Sequence[NodeName],
+        names: Sequence[str],
+        on_reply: Callable[[Noted | Refused], None],
+    ) -> None:
+        def told(reply: msg.Reply) -> None:
+            match reply:
+                case msg.StartNoted():
+                    on_reply(Noted(reply.attempt, reply.devices))
+                case Refusal():
+                    problem = reply.problems[0]
+                    on_reply(Refused("Refused", problem.message, again=problem.code == "not_waiting"))
+                case _:
+                    on_reply(_BUSY)
+
+        request = msg.SeenStart(job_id, scheduler, tuple(nodes), tuple(names))
+        self._ask(request, told, Submitter(KUBERNETES, ""), lambda: on_reply(_BUSY))
+
+    def _submit(self, request: Submit, on_reply: Callable[[JobId | Refused], None]) -> None:
         def told(reply: msg.Reply) -> None:
             match reply:
                 case Submitted():
@@ -112,7 +152,18 @@ class PodJobs:
                 case _:
                     on_reply(_BUSY)
 
-        self._ask(Submit((job,), KUBERNETES), told, Submitter(KUBERNETES, job.spec.tenant), lambda: on_reply(_BUSY))
+        request = msgspec.structs.replace(request, jobs=tuple(map(self._named, request.jobs)))
+        tenant = request.jobs[0].spec.tenant
+        self._ask(request, told, Submitter(KUBERNETES, tenant), lambda: on_reply(_BUSY))
+
+    def _named(self, job: NewJob) -> NewJob:
+        """Return a job with the cluster's defaults in place of what it does not name."""
+        config, spec = self._service.controller.state.config, job.spec
+        if "tenant" in job.unnamed:
+            spec = msgspec.structs.replace(spec, tenant=default_tenant(config, EVERYWHERE) or spec.tenant)
+        if "queue" in job.unnamed:
+            spec = msgspec.structs.replace(spec, queue=default_queue(config, KUBERNETES) or spec.queue)
+        return msgspec.structs.replace(job, spec=spec) if job.unnamed else job
 
     def hold(self, job_id: JobId, on_reply: Callable[[str], None], *, held: bool) -> None:
         self._change(msg.ChangeJobs("hold" if held else "release", (job_id,), KUBERNETES, administrator=True), on_reply)
@@ -164,6 +215,7 @@ class PodJobs:
                     replica.place.node,
                     replica.place.devices,
                     replica.state == "started",
+                    attempt.names[replica.rank] if attempt.names else "",
                 )
                 for replica in (attempt.replicas if attempt is not None else ())
                 if attempt is not None and replica.holds

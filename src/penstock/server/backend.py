@@ -16,7 +16,7 @@ from penstock.core.lifecycle.thresholds import SharedAmount
 from penstock.core.messages.access import SetSecret
 from penstock.core.messages.requests import ChangeJobs
 from penstock.core.model.events import Record
-from penstock.core.model.ids import NodeName
+from penstock.core.model.ids import JobId, NodeName
 from penstock.core.order.turns import TooManyWaiting
 from penstock.core.state.state import State
 from penstock.ports import Clock, EventReader
@@ -33,6 +33,9 @@ from penstock.server.views.reads import Reads
 
 log = logging.getLogger(__name__)
 
+ORDERS = (Submit, msg.Cancel, ChangeJobs, msg.AskCheckpoint, msg.Drain)
+"""Requests that a server which only watches refuses: nothing would come of them."""
+SHADOW_HINT = "ask the scheduler of the cluster, or start a server without --shadow on another data folder"
 LOOKED_MS = 2_000
 """Longest time of an answer begun while the server was a standby."""
 DOCUMENT_MS = 600_000
@@ -71,6 +74,8 @@ class Backend:
         self.metrics = metrics if metrics is not None else MemoryMetrics()
         self.access = AccessLog(clock, self.metrics)
         self.durable_seq = 0
+        self.said_elsewhere: Callable[[JobId], str] = lambda _: ""
+        """What the scheduler that a shadow watches says of a job that waits. Any thread."""
         self._changed = asyncio.Event()
         self.closing = asyncio.Event()
 
@@ -95,6 +100,8 @@ class Backend:
 
         Raises: ApiError when the server is overloaded, or the commit failed.
         """
+        if self.service.controller.shadow and isinstance(request, ORDERS):
+            raise ApiError("conflict", "this server only watches what other schedulers decide", hint=SHADOW_HINT)
         self._count(request)
         future: asyncio.Future[msg.Reply] = asyncio.get_running_loop().create_future()
 

@@ -16,8 +16,10 @@ from penstock.engines.kubernetes.api.credentials import Access, FixedToken
 from penstock.engines.kubernetes.engine import KubernetesEngine
 from penstock.engines.kubernetes.onnode import replica_of
 from penstock.engines.kubernetes.operator.queuemap import Where
+from penstock.engines.kubernetes.shadow.engine import ShadowEngine
 from penstock.server.backend import deliver_on
 from penstock.sim.apiserver.controllers import let_run
+from penstock.sim.apiserver.kinds import bind
 from penstock.sim.apiserver.store import merged
 from penstock.sim.world.disk import SimDisk
 from penstock.testing.builders import config
@@ -33,7 +35,7 @@ class Later:
     """An engine that is made after its service: orders go to it from then on."""
 
     def __init__(self) -> None:
-        self.engine: KubernetesEngine | None = None
+        self.engine: Any = None
 
     def send(self, orders: Any) -> None:
         if self.engine is not None:
@@ -48,7 +50,7 @@ class Serving:
     def __init__(self) -> None:
         self.disk = SimDisk(random.Random(0))
         self.controller: Controller | None = None
-        self.engine: KubernetesEngine | None = None
+        self.engine: Any = None
         self.starts = 0
 
     @property
@@ -63,11 +65,15 @@ class Serving:
         raise NotImplementedError
 
     @contextlib.asynccontextmanager
-    async def serving(self, **settings: Any) -> AsyncIterator[None]:
-        """Run a server with its engine; a second time it is a restart on the same log."""
+    async def serving(self, *, shadow: bool = False, **settings: Any) -> AsyncIterator[None]:
+        """Run a server with its engine; a second time it is a restart on the same log.
+
+        Args:
+            shadow: other schedulers decide.
+        """
         clock = RealClock()
         self.starts += 1
-        self.controller = Controller(self.disk, clock, name=f"s{self.starts}", check_invariants=True)
+        self.controller = Controller(self.disk, clock, name=f"s{self.starts}", check_invariants=True, shadow=shadow)
         self.controller.open(None if self.starts > 1 else config(**settings))
         later, faults = Later(), []
         loop = asyncio.get_running_loop()
@@ -75,8 +81,10 @@ class Serving:
             self.controller, self.disk, later, clock,
             deliver=deliver_on(loop), deliver_reports=deliver_on(loop), on_fault=faults.append,
         )  # fmt: skip
-        async with Client(self.access) as client:
-            self.engine = later.engine = KubernetesEngine(client, PodJobs(service), queues=QUEUES)
+        async with Client(self.access, read_only=shadow) as client:
+            jobs = PodJobs(service)
+            made = ShadowEngine(client, jobs) if shadow else KubernetesEngine(client, jobs, queues=QUEUES)
+            self.engine = later.engine = made
             service.start()
             task = asyncio.create_task(self.engine.run())
             try:
@@ -141,6 +149,10 @@ class Cluster(Serving):
     def set(self, name: str, **status: Any) -> None:
         key = ("default", name)
         self.store.update(self.kind("pods"), key, lambda one: merged(one, {"status": status}), part="status")
+
+    def binds(self, name: str, node: str) -> None:
+        """Bind a pod as another scheduler does."""
+        bind(self.store, self.kind("pods"), "default", {"metadata": {"name": name}, "target": {"name": node}})
 
     def ends(self, name: str, code: int = 0) -> None:
         ended = {"name": "main", "state": {"terminated": {"exitCode": code}}}

@@ -11,8 +11,8 @@ from unittest import mock
 from penstock.engines.kubernetes import binding, engine, nominating, saying, sessions, settling, stops
 from penstock.engines.kubernetes.api import reflector
 from penstock.engines.kubernetes.operator import applying, queuemap, statuses, telling
+from penstock.engines.kubernetes.shadow import gangs
 from penstock.sim.apiserver.controllers import Controllers, let_run
-from penstock.sim.apiserver.kinds import bind
 from penstock.sim.apiserver.store import Kind, Plain, merged
 from penstock.testing.kubernetes.server import ApiServer
 from tests.engines.kubernetes.cluster import Cluster
@@ -24,7 +24,8 @@ PACE: tuple[tuple[Any, str, Any], ...] = (
     (nominating, "LOOK_S", 0.01), (nominating, "CLEAR_S", 0.2),
     (engine, "AGAIN_S", 0.05), (settling, "SETTLE_S", 0.05), (sessions, "AGAIN_S", 0.1),
     (binding, "EVICTION_WAIT_S", 0.05), (stops, "EVICTION_WAIT_S", 0.05), (binding, "WAIT_S", (0.005, 0.05)),
-    (statuses, "PAUSE_S", 0.03), (queuemap, "AGAIN_S", 0.05), (reflector, "BACKOFF_S", (0.01, 0.05)),
+    (statuses, "PAUSE_S", 0.03), (gangs, "AGAIN_S", 0.03), (gangs, "GIVE_UP_S", 0.2), (gangs, "PARTIAL_S", 0.1),
+    (queuemap, "AGAIN_S", 0.05), (reflector, "BACKOFF_S", (0.01, 0.05)),
 )  # fmt: skip
 """Pauses of the engine that are shorter here."""
 PLAIN = Plain()
@@ -150,10 +151,6 @@ class Scene(Cluster):
         """Create a pod that another scheduler has bound."""
         self.pod(name, gpus, cpus, **{"schedulerName": "default-scheduler", "nodeName": node, **spec})
 
-    def binds(self, name: str, node: str) -> None:
-        """Bind a pod as another scheduler does."""
-        bind(self.store, self.kind("pods"), "default", {"metadata": {"name": name}, "target": {"name": node}})
-
     # What is seen.
 
     @property
@@ -209,7 +206,11 @@ def _reference(owner: Any) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def scene(*nodes: str, kinds: Iterable[Kind] = (), **settings: Any) -> AsyncIterator[Scene]:
-    """A cluster with these nodes and further kinds, its kubelets and controllers, and a server with the engine."""
+    """A cluster with these nodes and further kinds, its kubelets and controllers, and a server with the engine.
+
+    Args:
+        settings: as of `Cluster.serving`.
+    """
     async with standing(*nodes, kinds=kinds) as c, c.serving(**settings):
         yield c
 

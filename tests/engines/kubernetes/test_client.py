@@ -7,7 +7,7 @@ import pytest
 
 from penstock.engines.kubernetes.api import client as module
 from penstock.engines.kubernetes.api.client import Client
-from penstock.engines.kubernetes.api.credentials import Access, TokenFile
+from penstock.engines.kubernetes.api.credentials import Access, FixedToken, TokenFile
 from penstock.engines.kubernetes.api.errors import (
     Busy,
     Conflict,
@@ -15,6 +15,7 @@ from penstock.engines.kubernetes.api.errors import (
     Expired,
     KubernetesError,
     Missing,
+    ReadOnly,
     Rejected,
     Unavailable,
 )
@@ -42,6 +43,20 @@ def test_a_refusal_says_what_follows_from_it(status, error):
                 await client.get(A, Pod)
             assert type(caught.value) is error
             assert caught.value.status == status
+
+    run(work)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_a_client_for_reading_sends_no_write(method):
+    async def work() -> None:
+        async with served() as (server, _):
+            put_pod(server, "a")
+            async with Client(Access(server.url, FixedToken()), read_only=True) as client:
+                with pytest.raises(ReadOnly, match=f"{method} {A}: this client only reads"):
+                    await client.request(method, A, body={})
+                assert (await client.get(A, Pod)).metadata.name == "a"
+            assert [seen.method for seen in server.seen] == ["GET"]
 
     run(work)
 

@@ -11,8 +11,9 @@ from penstock.cli.main import app
 from penstock.core.model.errors import InvalidInput
 from penstock.engines.kubernetes.install import writing
 from penstock.engines.kubernetes.install.objects import objects
-from penstock.engines.kubernetes.install.rights import ROLES, own_roles
+from penstock.engines.kubernetes.install.rights import ROLES, SHADOW, own_roles
 from penstock.engines.kubernetes.install.values import Values
+from penstock.sim.apiserver.store import Kind
 from penstock.sim.pods.world import PodWorld, play_world
 from tests.engines.kubernetes import scenes, storage
 from tests.engines.kubernetes.helpers import run, until
@@ -21,6 +22,8 @@ from tests.engines.kubernetes.test_engine_faults import withdrawn_start
 FULL = Values(
     "ml", "registry.example/penstock:1", 2, "database", "5Gi", "1", "2Gi", "settings", "shares", network_policy=False
 )
+LOCAL_QUEUES = Kind("kueue.x-k8s.io", "v1beta1", "localqueues", "LocalQueue", True, scenes.PLAIN)
+WORKLOADS = Kind("kueue.x-k8s.io", "v1beta1", "workloads", "Workload", True, scenes.PLAIN)
 OPTIONAL = (scenes.JOB_SETS, scenes.RAY_CLUSTERS, scenes.RAY_JOBS, scenes.TRAIN_JOBS)
 VERBS = {"GET": "get", "PATCH": "patch", "POST": "create", "PUT": "update", "DELETE": "delete"}
 
@@ -232,3 +235,35 @@ def test_the_server_has_the_rights_that_it_uses_and_no_others():
         for verb in rule.verbs
     }
     assert asked_for() == granted
+
+
+def test_a_shadow_has_the_rights_that_it_uses_and_they_are_to_read():
+    found = set()
+
+    async def work():
+        for group in (scenes.COSCHEDULING, scenes.VOLCANO):
+            kinds = (group, *OPTIONAL, LOCAL_QUEUES, WORKLOADS)
+            async with scenes.scene("n1", kinds=kinds, shadow=True) as s:
+                s.pod("train", schedulerName="default-scheduler")
+                await until(lambda s=s: s.states() == {"train": "waiting"})
+                found.update(*map(rights_for, s.api.seen))
+        async with scenes.scene("n1", shadow=True) as s:
+            found.update(*map(rights_for, s.api.seen))
+
+    run(work)
+    (rules,) = SHADOW.values()
+    assert found == {(rule.group, one, verb) for rule in rules for one in rule.resources for verb in rule.verbs}
+    assert {verb for _, _, verb in found} == {"list", "watch"}
+
+
+def test_what_a_shadow_installs_can_only_read():
+    found = objects(Values(shadow=True))
+    assert [one["metadata"]["name"] for one in found if one["kind"] == "ClusterRole"] == ["penstock-shadow"]
+    kinds = {one["kind"] for one in found}
+    assert kinds.isdisjoint({"CustomResourceDefinition", "ValidatingAdmissionPolicy", "FlowSchema"})
+    (deployment,) = [one for one in found if one["kind"] == "Deployment"]
+    pod = deployment["spec"]["template"]["spec"]
+    assert "--shadow" in pod["containers"][0]["args"]
+    assert "priorityClassName" not in pod
+    with pytest.raises(InvalidInput, match="replicas: 2, expected 1 for a shadow"):
+        Values(replicas=2, store_secret="database", shadow=True).check()

@@ -11,7 +11,7 @@ from penstock.engines.kubernetes.amounts import pod_sums
 from penstock.engines.kubernetes.nodes import node_spec
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.pods import Pod
-from penstock.engines.kubernetes.onnode import OnNode, Standing, exit_of, replica_of
+from penstock.engines.kubernetes.onnode import OnNode, Standing, devices_of, exit_of, replica_of
 
 SPEC = NodeSpec("n", Resources(8000), tuple(Device(i, "nvidia", "A100", 0) for i in range(4)))
 KEY = ReplicaKey(7, 2, 0)
@@ -25,7 +25,7 @@ def pod(name, gpus=0, cpus="1", annotations=None, scheduler="penstock", **status
 
 
 def put(on, one, key=None):
-    on.put(one, Standing(key, pod_sums(one)))
+    on.put(one, Standing(key, pod_sums(one), devices=devices_of(one)))
 
 
 def test_devices_of_others_are_never_those_of_ours():

@@ -164,7 +164,8 @@ class _Auditor:
     def _not_derived(self, record: ev.Record) -> Ruling:
         ruling = _ruling(record, self._state)
         if not ruling.planned:
-            checks = tuple(cause(record, self._state))
+            seen = isinstance(record.event, ev.AttemptAllocated)
+            checks = () if seen else tuple(cause(record, self._state))
             return msgspec.structs.replace(ruling, version=self._version, checks=checks)
         event = record.event
         assert isinstance(event, Decision)
@@ -179,8 +180,10 @@ def _ruling(record: ev.Record, state: State) -> Ruling:
     event = record.event
     if isinstance(event, ev.AttemptAllocated):
         nodes = ", ".join(dict.fromkeys(place.node for place in event.places))
-        text = f"attempt {event.attempt} given places on {nodes}"
-        return Ruling(record.seq, record.time_ms, "start", event.job_id, event.attempt, text, event.rule)
+        by = f" by {event.scheduler}" if event.scheduler else ""
+        text = f"attempt {event.attempt} given places on {nodes}{by}"
+        ruling = Ruling(record.seq, record.time_ms, "start", event.job_id, event.attempt, text, event.rule)
+        return msgspec.structs.replace(ruling, planned=not event.scheduler)
     if isinstance(event, ev.AttemptResumed):
         text = f"attempt {event.attempt} resumes where it was"
         return Ruling(record.seq, record.time_ms, "resume", event.job_id, event.attempt, text, "resume")

@@ -43,7 +43,7 @@ class Ruling(msgspec.Struct, frozen=True, omit_defaults=True):
     beneficiary: JobId | None = None
     """The job for which this one was asked to leave."""
     planned: bool = True
-    """Whether a plan decided it; a consequence of an exit, a user's request or a limit needs none."""
+    """Whether a plan decided it; an exit, a user's request, a limit or another scheduler needs none."""
     basis: int = 0
     """The last record that the plan knew; 0 where the log does not name it."""
     decided_ms: int = 0

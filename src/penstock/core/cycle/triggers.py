@@ -98,6 +98,8 @@ def wakes(event: ev.AnyEvent, state: State, last: Plan | None) -> bool:
         job = state.jobs.get(event.job_id)
         verdict = last.verdicts.get(job.class_id) if job is not None else None
         return verdict is None or verdict.code != "no_fit"
+    if isinstance(event, ev.AttemptAllocated) and event.scheduler:
+        return True  # what a plan would have started may not fit any more
     if isinstance(event, ev.AttemptAllocated):  # what waits to be near it may start now
         job = state.jobs[event.job_id]
         return any(each.selected for each in (job.ask.each, *(group.each for group in job.ask.others)))

@@ -118,6 +118,17 @@ def making_room(scene: Scene) -> tuple[Constraint, tuple[JobId, ...]]:
     return Constraint("making_room", text, left_ms, "ms"), victims
 
 
+def decided_elsewhere(scene: Scene, victims: Sequence[JobId] = ()) -> Constraint:
+    """Return the constraint of a job for which Penstock would decide now, where another scheduler does."""
+    if victims:
+        names = f"{'job' if len(victims) == 1 else 'jobs'} {', '.join(map(str, victims))}"
+        return Constraint("decided_elsewhere", f"Penstock would let {names} leave for it; another scheduler decides")
+    start = next((start for start in scene.base.starts if start.job_id == scene.job.id), None)
+    nodes = list(dict.fromkeys(place.node for place in start.places)) if start is not None else []
+    where = f" on {listed(nodes)}" if nodes else ""
+    return Constraint("decided_elsewhere", f"fits now{where}: Penstock would start it; another scheduler decides")
+
+
 def _grace_left_ms(scene: Scene, job_id: JobId) -> int:
     job = scene.snapshot.running[job_id]
     stop = job.attempt.stop if job.attempt is not None else None

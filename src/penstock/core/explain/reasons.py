@@ -40,6 +40,12 @@ CONSTRAINTS: dict[str, Reason] = {
         "its tenant has used up its credit, a hard budget or its device-hours", "add credit, or raise the limit"
     ),
     "next_cycle": Reason("it fits: the next cycle starts it", "nothing", settled=True),
+    "decided_elsewhere": Reason(
+        "in a shadow: Penstock would decide for it now, and the scheduler of the cluster has not",
+        "ask that scheduler: its events say more",
+        untimed="another scheduler decides",
+        settled=True,
+    ),
     "making_room": Reason(
         "others have been asked to save and leave for it", "nothing: their grace is bounded", settled=True
     ),

@@ -30,6 +30,8 @@ from penstock.core.status.alerts import EmptyCluster
 
 PLANNER_USES_MAX = 64
 """Explanations after which a planner is made anew: it remembers every request that was tried."""
+_FITS = ("next_cycle", "decided_elsewhere")
+"""Codes of jobs for which a cycle would decide now."""
 _RANK = {code: rank for rank, code in enumerate(CONSTRAINTS)}
 
 
@@ -45,6 +47,8 @@ class Question(msgspec.Struct, frozen=True):
     awaited: frozenset[JobId]
     """Running jobs that others depend on: their ends let more jobs in."""
     now_ms: int
+    shadow: bool = False
+    """Another scheduler decides: what a cycle would do is only what Penstock would do."""
 
 
 def question_of(state: State, job: Job, now_ms: int) -> Question:
@@ -53,7 +57,8 @@ def question_of(state: State, job: Job, now_ms: int) -> Question:
     snapshot = snapshot_beside(state)
     runs = state.indexes.dependants.runs
     awaited = frozenset(job_id for job_id in snapshot.running if job_id in runs)
-    return Question(job, snapshot, line.awaiting(state, job), blocked, awaited, now_ms)
+    shadow = state.identity.shadow
+    return Question(job, snapshot, line.awaiting(state, job), blocked, awaited, now_ms, shadow)
 
 
 class Explainer:
@@ -99,19 +104,21 @@ class Explainer:
     def _waiting(self, scene: Scene, question: Question, idle: EmptyCluster) -> Explanation:
         ahead, first = line.jobs_ahead(scene, self._policies)
         found, blockers = _constraints(scene, question, idle)
-        if ahead and found[0].code != "next_cycle":
+        fits = found[0].code in _FITS
+        if ahead and not fits:
             found.append(line.behind(scene, ahead, first))
         code, codes = _code(found), {c.code for c in found}
+        codes |= {"decided_elsewhere"} if question.shadow else set()
         start = start_bound(scene, codes, question.dependencies, question.blocked)
         estimate = self._estimator(scene) if self._estimator is not None else None
-        refused = scene.count_refused() if code != "next_cycle" else {}
+        refused = scene.count_refused() if not fits else {}
         text = _headline(scene, found, refused) + (
             f"; {counted(ahead, 'job')} ahead" if ahead and code == "no_fit" else ""
         )
         possible = scene.replicas_possible
         edits, note = (
             ((), "")
-            if any(CONSTRAINTS[code].settled for code in codes)
+            if any(CONSTRAINTS[one.code].settled for one in found)
             else smallest_edits(scene, self._policies, question.awaited)
         )
         return Explanation(
@@ -152,11 +159,15 @@ def _constraints(scene: Scene, question: Question, idle: EmptyCluster) -> tuple[
     if job.not_before_ms > scene.now_ms:
         found.append(line.backing_off(job, scene.now_ms))
     if not found and scene.starts:
+        if question.shadow:
+            return [line.decided_elsewhere(scene)], ()
         return [Constraint("next_cycle", "fits now: the next cycle starts it")], ()
     verdict = scene.base.verdicts.get(job.class_id)
     making = job.id in scene.base.held
     if making:
         constraint, victims = line.making_room(scene)
+        if question.shadow:
+            constraint = line.decided_elsewhere(scene, victims)
         found.append(constraint)
         blockers += victims
     elif verdict is not None and verdict.code == "cycle_full":

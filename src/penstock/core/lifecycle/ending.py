@@ -41,6 +41,9 @@ def after_replica_gone(tx: Transaction, job_id: JobId) -> None:
     job = tx.state.jobs[job_id]
     attempt = job.attempt
     assert attempt is not None
+    if attempt.scheduler:
+        seen_end(tx, job, attempt)
+        return
     if any(r.holds for r in attempt.replicas):
         suspending = attempt.stop is not None and attempt.stop.reason == "suspended"
         if attempt.stop is None or suspending:
@@ -55,6 +58,26 @@ def after_replica_gone(tx: Transaction, job_id: JobId) -> None:
     settle(tx, tx.state.jobs[job_id], outcome, detail)
     if outcome == "requeued" and attempt.requeue_hold and job_id in tx.state.jobs:
         tx.emit(JobHeld(job_id, attempt.requeue_by))
+
+
+def seen_end(tx: Transaction, job: Job, attempt: Attempt) -> None:
+    """Note the end of an attempt of another scheduler, once all its replicas are gone.
+
+    What was made to leave waits again: whether anything comes after it, its owner decides.
+    """
+    if any(r.holds for r in attempt.replicas):
+        return
+    outcome, detail = outcome_of(attempt)
+    if outcome == "failed" and any(r.exit is not None and r.exit.stop_sent for r in attempt.replicas):
+        outcome = "requeued"
+    idle_ms = tx.now_ms - attempt.allocated_ms - attempt.held_ms(tx.now_ms)
+    tx.emit(AttemptEnded(job.id, attempt.number, outcome, detail, job.progress.step, max(0, idle_ms)))
+    if outcome in ("succeeded", "failed"):
+        finish(tx, tx.state.jobs[job.id], outcome, detail)
+    elif job.cancel_requested:
+        finish(tx, tx.state.jobs[job.id], "cancelled", "its pods were deleted")
+    else:
+        tx.emit(JobRequeued(job.id, outcome))
 
 
 def _stop_rest(tx: Transaction, job: Job, attempt: Attempt) -> None:

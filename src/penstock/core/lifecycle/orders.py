@@ -46,7 +46,7 @@ def orders_of(record: Record, state: State) -> list[Addressed]:
     event = record.event
     if isinstance(event, AttemptAllocated):
         job = state.jobs.get(event.job_id)
-        if job is None or job.attempt is None or job.attempt.number != event.attempt:
+        if job is None or job.attempt is None or job.attempt.number != event.attempt or event.scheduler:
             return []
         return [(r.place.node, start_order(state, job, job.attempt, r)) for r in job.attempt.replicas]
     if isinstance(event, AttemptStopRequested | AttemptResumed):
@@ -178,7 +178,7 @@ def _missing_starts(state: State, report: NodeReport) -> list[Order]:
     for job_id, rank in sorted(state.indexes.load(report.node).replicas):
         job = state.jobs[job_id]
         attempt = job.attempt
-        if attempt is None or attempt.replicas[rank].state != "allocated":
+        if attempt is None or attempt.replicas[rank].state != "allocated" or attempt.scheduler:
             continue
         key = ReplicaKey(job_id, attempt.number, rank)
         if key in listed:

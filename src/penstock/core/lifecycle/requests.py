@@ -6,7 +6,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from penstock.core.ledger.past import past_problems
-from penstock.core.lifecycle.asking import asked_problems
+from penstock.core.lifecycle.asking import asked_problems, unknown_names
 from penstock.core.lifecycle.ending import finish, refused_text
 from penstock.core.lifecycle.never_fits import never_fits
 from penstock.core.lifecycle.size import BOUNDS, RequestBounds, over_size, over_weight, runs_by_name, size_of, weight_of
@@ -59,7 +59,7 @@ def submit(
     over = over_bounds(request, bounds)
     if over is not None:
         return Refusal("invalid_input", (over,))
-    problems = _submit_problems(state, request, finished, bounds)
+    problems = _seen_problems(state, request) if request.seen else _submit_problems(state, request, finished, bounds)
     if problems:
         return Refusal("invalid_input", tuple(problems))
     return _accept(tx, request, finished)
@@ -105,6 +105,11 @@ def _submit_problems(
     except TooManyProblems:
         return problems.and_more()
     return problems
+
+
+def _seen_problems(state: State, request: Submit) -> list[Problem]:
+    """Return what is wrong with the names of jobs that wait for another scheduler; whether they fit is its matter."""
+    return [problem for new in request.jobs for problem in unknown_names(state.config, new.spec, "")]
 
 
 def unknown_jobs(state: State, spec: JobSpec, prefix: str, finished: Mapping[JobId, JobState]) -> list[Problem]:
@@ -247,7 +252,7 @@ def cancel(tx: Transaction, job_id: JobId, by: UserName, reason: str = "") -> bo
     job = tx.state.jobs[job_id]
     if job.attempt is None:
         finish(tx, job, "cancelled", reason or f"cancelled by {by}")
-    elif job.attempt.stop is None or job.attempt.stop.reason != "cancelled":
+    elif not job.attempt.scheduler and (job.attempt.stop is None or job.attempt.stop.reason != "cancelled"):
         tx.emit(AttemptStopRequested(job_id, job.attempt.number, "cancelled", job.spec.grace_ms))
     return True
 

@@ -7,7 +7,7 @@ import msgspec
 from penstock.core.model.actions import ActionRefusal, JobAction, JobChange
 from penstock.core.model.dependencies import DependencyKind
 from penstock.core.model.errors import Problem
-from penstock.core.model.ids import JobId, UserName
+from penstock.core.model.ids import AttemptNumber, JobId, NodeName, UserName
 from penstock.core.model.jobs import JobSpec
 
 
@@ -46,6 +46,8 @@ class Submit(msgspec.Struct, frozen=True):
     """Bytes that it adds to the log, where an earlier check counted them; 0: they are counted where jobs are made."""
     config_seq: int = -1
     """The record of the configuration that its names were checked against; -1 where they were not."""
+    seen: bool = False
+    """The jobs wait for another scheduler: they are taken as they are, whether or not they could ever start here."""
 
 
 class ChangeJobs(msgspec.Struct, frozen=True):
@@ -68,6 +70,22 @@ class JobsChanged(msgspec.Struct, frozen=True):
 
     changed: tuple[JobId, ...]
     unchanged: tuple[tuple[JobId, ActionRefusal], ...] = ()
+
+
+class SeenStart(msgspec.Struct, frozen=True):
+    """Another scheduler has placed a job that waits: by rank, on which nodes, and what it calls the replicas."""
+
+    job_id: JobId
+    scheduler: str
+    nodes: tuple[NodeName, ...]
+    names: tuple[str, ...]
+
+
+class StartNoted(msgspec.Struct, frozen=True):
+    """The start is in the log: with this number, and these devices by rank."""
+
+    attempt: AttemptNumber
+    devices: tuple[tuple[int, ...], ...]
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -31,7 +31,7 @@ from penstock.core.model.progress import Gauges
 
 
 class LeaderElected(Event, tag=True, frozen=True, omit_defaults=True):
-    """A controller began its term; leases are granted anew from here."""
+    """A controller began its term; leases are granted anew from here. A `shadow` watches other schedulers."""
 
     epoch: Epoch
     server: str
@@ -39,6 +39,7 @@ class LeaderElected(Event, tag=True, frozen=True, omit_defaults=True):
     """Version of the program that decides from here on."""
     cluster: str = ""
     """Identity of the cluster, the same for all terms of a log: from here on, folders of jobs are marked with it."""
+    shadow: bool = False
 
 
 class ConfigChanged(Event, tag=True, frozen=True, omit_defaults=True):
@@ -197,7 +198,7 @@ class JobEdited(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class AttemptAllocated(Event, tag=True, frozen=True, omit_defaults=True):
-    """A plan was committed: from here the places are held, until each replica is known to be gone."""
+    """The places are held until each replica is gone: by a plan, or another `scheduler` with its `names` of them."""
 
     job_id: JobId
     attempt: AttemptNumber
@@ -210,6 +211,8 @@ class AttemptAllocated(Event, tag=True, frozen=True, omit_defaults=True):
     """The last record that the plan knew; 0 in logs of former versions."""
     decided_ms: int = 0
     """The time used by the plan (unix ms): with `basis`, all that it depended on."""
+    scheduler: str = ""
+    names: tuple[str, ...] = ()
 
 
 class ReplicaStarted(Event, tag=True, frozen=True, omit_defaults=True):

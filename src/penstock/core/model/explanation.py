@@ -99,3 +99,5 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     start_likely_ms: int = 0
     """Half of such starts come before this; 0: not estimated."""
     stop: Stop | None = None
+    elsewhere: str = ""
+    """In a shadow: what the scheduler of the cluster says of it, in its own words."""

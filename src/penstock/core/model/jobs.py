@@ -215,6 +215,10 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     requeue_hold: bool = False
     suspensions: int = 0
     """Number of suspensions so far: separates reports about this one from reports about earlier ones."""
+    scheduler: str = ""
+    """Another scheduler that placed it; empty: Penstock did."""
+    names: tuple[str, ...] = ()
+    """What its replicas are called there, by rank."""
 
     @property
     def leaving(self) -> bool:

@@ -25,12 +25,14 @@ class Identity(msgspec.Struct, frozen=True):
     """The same for all terms of a log; empty before the first term of a version that has it."""
     since_ms: int = 0
     """Since when every term was of a version that marks folders (unix ms)."""
+    shadow: bool = False
+    """The log is of a server that only watches other schedulers."""
 
     def after(self, event: LeaderElected, time_ms: int) -> "Identity":
         """Return the identity from the beginning of a term on."""
         if not event.cluster:
             return Identity(self.cluster)
-        return Identity(event.cluster, self.since_ms or time_ms)
+        return Identity(event.cluster, self.since_ms or time_ms, event.shadow)
 
     def mark(self, job: Job) -> str:
         """Return the mark of a job's folder, of letters, digits and `-`; '' where the identity is not known."""

@@ -5,11 +5,25 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from penstock.core.model.errors import BrokenInvariant
-from penstock.core.model.events import AttemptEnded
+from penstock.core.model.events import AttemptAllocated, AttemptEnded
 from penstock.core.model.ids import Rank
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica
 from penstock.core.state import tables
 from penstock.core.state.failures import next_failure
+
+
+def begun(event: AttemptAllocated, time_ms: int) -> Attempt:
+    """Return an attempt as it begins: all its replicas hold their places."""
+    allocated = tuple([Replica(Rank(rank), place) for rank, place in enumerate(event.places)])
+    return Attempt(
+        event.attempt,
+        time_ms,
+        allocated,
+        event.port,
+        choice=event.choice,
+        scheduler=event.scheduler,
+        names=event.names,
+    )
 
 
 def started(job: Job, attempt: Attempt, ranks: Iterable[Rank], time_ms: int) -> Job:

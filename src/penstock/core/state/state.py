@@ -17,7 +17,7 @@ from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import MoneyEvent
 from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
-from penstock.core.model.jobs import Attempt, ExitInfo, Job, JobSpec, Replica, StopOrder
+from penstock.core.model.jobs import Attempt, ExitInfo, Job, JobSpec, StopOrder
 from penstock.core.model.secrets import Secret
 from penstock.core.order.queues import QueueTree
 from penstock.core.order.ranks import request_class
@@ -310,10 +310,10 @@ class State:
         if event.attempt != job.last_attempt + 1:
             raise BrokenInvariant(f"job {job.id}: attempt {event.attempt} after {job.last_attempt}")
         new = replace(job, state=tables.job_step(job.state, "allocated"), room_made=False, room=(), goes_on=False)
-        begun = tuple([Replica(Rank(rank), place) for rank, place in enumerate(event.places)])
-        attempt = Attempt(event.attempt, record.time_ms, begun, event.port, choice=event.choice)
+        if event.scheduler:
+            self.config_since_empty = False  # others do not know of our maxima
         self.indexes.job_left_queue(job)
-        job = replace(new, attempt=attempt, last_attempt=event.attempt)
+        job = replace(new, attempt=replicas.begun(event, record.time_ms), last_attempt=event.attempt)
         self.jobs[job.id] = job
         self.next_port += 1
         self.indexes.attempt_begins(job, record.time_ms, self._half_life_ms)

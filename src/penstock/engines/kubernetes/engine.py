@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.core.messages.orders import Addressed, Order
 from penstock.core.messages.reports import ReplicaKey
-from penstock.core.model.affinity import NODE
 from penstock.core.model.cluster import DEFAULT_POOL
 from penstock.core.model.gang import GangAsk
 from penstock.core.model.ids import JobId, NodeName, PoolName
@@ -31,7 +30,7 @@ from penstock.engines.kubernetes.nominating import Nominating
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.offers import Offers
-from penstock.engines.kubernetes.onnode import OnNode, Standing, replica_of
+from penstock.engines.kubernetes.onnode import OnNode, Standing, devices_of, replica_of
 from penstock.engines.kubernetes.operator.applying import Applying
 from penstock.engines.kubernetes.operator.making import Maker
 from penstock.engines.kubernetes.operator.queuemap import QueueMap, Where
@@ -343,17 +342,13 @@ class KubernetesEngine:
         return name
 
     def _standing_of(self, pod: Pod, key: ReplicaKey | None) -> Standing:
-        rules, selected = self._selectors.use(pod), self._selectors.selecting(pod)
-        repels = tuple((rule.domain, rule.selector) for rule in rules if rule.kind == "anti_affinity")
-        self.standing.ask_about({rule.domain for rule in rules if rule.domain != NODE})
-        if key is not None:
-            gang = self._gangs.of_job(key.job_id)
-            known = gang.slots[key.rank].ask if gang is not None and key.rank < len(gang.slots) else None
-            if known is not None:
-                self.volumes.planned(pod, known)
-                selected = tuple(name for name in selected if name not in known.selected)
-                repels = tuple(one for one in repels if one not in known.repels)
-        return Standing(key, self._judging.sums_of(pod), selected, repels)
+        if key is None:
+            return self._judging.standing_of(pod, None, None, frozenset())
+        gang = self._gangs.of_job(key.job_id)
+        planned = gang.slots[key.rank].ask if gang is not None and key.rank < len(gang.slots) else None
+        if planned is not None:
+            self.volumes.planned(pod, planned)
+        return self._judging.standing_of(pod, key, planned, devices_of(pod))
 
     def _note_checkpoint(self, on: OnNode, key: ReplicaKey, pod: Pod) -> None:
         step = pod.metadata.annotations.get(CHECKPOINT_ANNOTATION, "")

@@ -5,7 +5,8 @@ from functools import partial
 
 from msgspec import structs
 
-from penstock.core.messages.reports import NodeCheck
+from penstock.core.messages.reports import NodeCheck, ReplicaKey
+from penstock.core.model.affinity import NODE
 from penstock.core.model.ids import NodeName
 from penstock.core.model.resources import ReplicaAsk
 from penstock.core.model.selectors import accepted, not_tolerated
@@ -16,23 +17,16 @@ from penstock.engines.kubernetes.claims import AllClaims
 from penstock.engines.kubernetes.gangs.gang import Gang, Refused, Slot, differs, slots_of
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.pods import Pod
+from penstock.engines.kubernetes.onnode import Standing
 from penstock.engines.kubernetes.selectors import Selectors
 from penstock.engines.kubernetes.sessions import Nodes
 
 
-class Judging:
-    """Answers what orders and offers ask. Everything runs on the engine's loop."""
+class Asking:
+    """What pods ask for, and what they are for the load of their nodes. Everything runs on the engine's loop."""
 
-    def __init__(
-        self,
-        nodes: Mapping[tuple[str, str], Node],
-        standing: Nodes,
-        selectors: Selectors,
-        budgets: Budgets,
-        claims: AllClaims,
-    ) -> None:
-        self._nodes, self._standing, self._selectors, self._budgets = nodes, standing, selectors, budgets
-        self.claims = claims
+    def __init__(self, standing: Nodes, selectors: Selectors, claims: AllClaims) -> None:
+        self._standing, self._selectors, self.claims = standing, selectors, claims
 
     def ask_of(self, gang: Gang, pod: Pod) -> ReplicaAsk:
         """Return what a pod of a gang asks for. Raises: BadAmount."""
@@ -48,6 +42,33 @@ class Judging:
             return sum_of((pod_sums(pod), self.claims.sums(pod)))
         except BadAmount:
             return {}
+
+    def standing_of(
+        self, pod: Pod, key: ReplicaKey | None, planned: ReplicaAsk | None, devices: frozenset[int]
+    ) -> Standing:
+        """Return what a pod is for its node: a replica of ours, which asked for what was planned, or another's."""
+        rules, selected = self._selectors.use(pod), self._selectors.selecting(pod)
+        repels = tuple((rule.domain, rule.selector) for rule in rules if rule.kind == "anti_affinity")
+        self._standing.ask_about({rule.domain for rule in rules if rule.domain != NODE})
+        if planned is not None:
+            selected = tuple(name for name in selected if name not in planned.selected)
+            repels = tuple(one for one in repels if one not in planned.repels)
+        return Standing(key, self.sums_of(pod), selected, repels, devices)
+
+
+class Judging(Asking):
+    """Answers what orders and offers ask, too."""
+
+    def __init__(
+        self,
+        nodes: Mapping[tuple[str, str], Node],
+        standing: Nodes,
+        selectors: Selectors,
+        budgets: Budgets,
+        claims: AllClaims,
+    ) -> None:
+        super().__init__(standing, selectors, claims)
+        self._nodes, self._budgets = nodes, budgets
 
     def refusal(self, pod: Pod) -> Refused | None:
         """Return why a pod can never be placed as it is, or None. Raises: BadAmount."""

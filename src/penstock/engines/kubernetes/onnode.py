@@ -60,6 +60,8 @@ class Standing(NamedTuple):
     """Selectors that select it; of a replica those that its job's ask does not name."""
     repels: tuple[Repels, ...] = ()
     """Whom its rules keep off; of a replica those that its job's ask does not name."""
+    devices: frozenset[int] = frozenset()
+    """Of a replica: those that it was counted with."""
 
 
 class OnNode:
@@ -137,10 +139,10 @@ class OnNode:
         seen = {key: ReplicaSeen(key, "starting") for key in self.starting}
         ours: set[int] = set()
         for name, pod in self.pods.items():
-            key = self._standing[name].key
-            if key is not None:
-                seen[key] = ReplicaSeen(key, _state(pod))
-                ours |= devices_of(pod)
+            standing = self._standing[name]
+            if standing.key is not None:
+                seen[standing.key] = ReplicaSeen(standing.key, _state(pod))
+                ours |= standing.devices
         for planned in self.starting.values():
             ours |= set(planned)
         seen |= self.exits
@@ -180,10 +182,10 @@ def _tally(names: Iterable[str]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(found.items()))
 
 
-def devices_of(pod: Pod) -> set[int]:
-    """Return the devices that a pod of ours was counted with."""
+def devices_of(pod: Pod) -> frozenset[int]:
+    """Return the devices that a pod of ours was counted with, as its Binding wrote them."""
     text = pod.metadata.annotations.get(DEVICES_ANNOTATION, "")
-    return {int(part) for part in text.split(",") if part.isdecimal()}
+    return frozenset({int(part) for part in text.split(",") if part.isdecimal()})
 
 
 def _state(pod: Pod) -> SeenState:

@@ -8,7 +8,7 @@ from penstock.core.messages.requests import NewJob
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.errors import Problem
 from penstock.core.model.gang import GangAsk
-from penstock.core.model.ids import Incarnation, JobId, NodeName
+from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName
 from penstock.core.model.resources import ReplicaAsk
 from penstock.engines.kubernetes.gangs.gang import Refused, Terms
 from penstock.ports import NodeSession
@@ -21,6 +21,8 @@ class LivePlace(NamedTuple):
     node: NodeName
     devices: tuple[int, ...]
     started: bool
+    name: str = ""
+    """What it is called outside, where another scheduler placed it."""
 
 
 class LiveJob(NamedTuple):
@@ -62,15 +64,8 @@ class Seen(NamedTuple):
     """How its last attempt ended."""
 
 
-class Server(Protocol):
-    """What the engine needs of the server: the node's half of the engine port, and jobs for gangs.
-
-    Answers come on the engine's loop.
-    """
-
-    def identity(self) -> str:
-        """Return the identity of the log."""
-        ...
+class NodeServer(Protocol):
+    """The node's half of the engine port."""
 
     def on_hello(self, spec: NodeSpec, incarnation: Incarnation, session: NodeSession) -> None: ...
 
@@ -78,6 +73,14 @@ class Server(Protocol):
 
     def on_alive(self, nodes: Sequence[tuple[NodeName, Incarnation]]) -> None:
         """Receive nodes that still stand, and of which nothing else is new."""
+        ...
+
+
+class Server(NodeServer, Protocol):
+    """What the engine needs of the server: nodes, and jobs for gangs. Answers come on the engine's loop."""
+
+    def identity(self) -> str:
+        """Return the identity of the log."""
         ...
 
     def live(self) -> Iterable[LiveJob]:
@@ -146,4 +149,47 @@ class Server(Protocol):
 
     def outlooks(self, job_ids: Sequence[JobId], on_reply: Callable[[dict[JobId, Outlook]], None]) -> None:
         """Say why these jobs wait; those that wait no more are left out."""
+        ...
+
+
+class Noted(NamedTuple):
+    """The start of a job that another scheduler placed is in the log."""
+
+    attempt: AttemptNumber
+    devices: tuple[tuple[int, ...], ...]
+    """By rank: those that it was counted with."""
+
+
+class ShadowServer(NodeServer, Protocol):
+    """What a shadow needs of the server: to say what waits for another scheduler, and what that one decided."""
+
+    def live(self) -> Iterable[LiveJob]:
+        """Return the jobs of all gangs; asked once, at the start."""
+        ...
+
+    def knows_tenant(self, name: str) -> bool: ...
+
+    def config(self) -> ClusterConfig:
+        """Return the configuration in force."""
+        ...
+
+    def note_waiting(self, job: NewJob, on_reply: Callable[[JobId | Refused], None]) -> None:
+        """Note a job that waits for another scheduler."""
+        ...
+
+    def note_start(
+        self,
+        job_id: JobId,
+        scheduler: str,
+        nodes: Sequence[NodeName],
+        names: Sequence[str],
+        on_reply: Callable[[Noted | Refused], None],
+    ) -> None:
+        """Note where a waiting job runs by now, and what its replicas are called there."""
+        ...
+
+    def cancel(self, job_id: JobId, reason: str) -> None: ...
+
+    def gang_name(self, job_id: JobId) -> str:
+        """Return the gang that a live job is of, as its label has it; '' for any other job."""
         ...

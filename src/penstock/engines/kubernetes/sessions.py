@@ -13,7 +13,7 @@ from penstock.engines.kubernetes.amounts import BadAmount, Sums
 from penstock.engines.kubernetes.nodes import NAME_FIELD, no_pool, node_spec, nothing_more
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.onnode import OnNode
-from penstock.engines.kubernetes.server import Server
+from penstock.engines.kubernetes.server import NodeServer
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Nodes:
 
     def __init__(
         self,
-        server: Server,
+        server: NodeServer,
         objects: Mapping[tuple[str, str], Node],
         obey: Callable[[NodeName, Order], None],
         pool_of: Callable[[Mapping[str, str]], PoolName] = no_pool,

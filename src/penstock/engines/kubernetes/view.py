@@ -17,7 +17,14 @@ from penstock.engines.kubernetes.gangs.dialects import COSCHEDULING_GROUPS, NATI
 from penstock.engines.kubernetes.gangs.workloads import Workload, queue_of
 from penstock.engines.kubernetes.objects.answers import ResourceList
 from penstock.engines.kubernetes.objects.common import Metadata
-from penstock.engines.kubernetes.objects.groups import DisruptionBudget, Namespace, PodGroup, PriorityClass
+from penstock.engines.kubernetes.objects.groups import (
+    DisruptionBudget,
+    KueueWorkload,
+    LocalQueue,
+    Namespace,
+    PodGroup,
+    PriorityClass,
+)
 from penstock.engines.kubernetes.objects.penstock import ComputePool, ElasticJob, Queue
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.objects.workloads import Job, JobSet, RayCluster, RayJob, TrainJob
@@ -28,6 +35,8 @@ log = logging.getLogger(__name__)
 NAMESPACES = Kind("", "v1", "namespaces", namespaced=False)
 PRIORITY_CLASSES = Kind("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 BUDGETS = Kind("policy", "v1", "poddisruptionbudgets")
+LOCAL_QUEUES = (Kind("kueue.x-k8s.io", "v1beta2", "localqueues"), Kind("kueue.x-k8s.io", "v1beta1", "localqueues"))
+KUEUE_WORKLOADS = (Kind("kueue.x-k8s.io", "v1beta2", "workloads"), Kind("kueue.x-k8s.io", "v1beta1", "workloads"))
 LOOK_AGAIN_S = 300.0
 """Kinds that were not there are looked for again after this long."""
 
@@ -61,16 +70,27 @@ class ClusterView:
 
     Args:
         kueue: whether Kueue's queue label counts as one of ours: where no Kueue runs.
+        shadow: it counts because Kueue runs: its LocalQueues are read, and objects of our own kinds are not.
         draw: spreads requests in time.
     """
 
-    def __init__(self, client: Client, heard: Heard, *, kueue: bool = False, draw: random.Random | None = None) -> None:
-        self._client, self._heard, self._kueue, self._draw = client, heard, kueue, draw
+    def __init__(
+        self,
+        client: Client,
+        heard: Heard,
+        *,
+        kueue: bool = False,
+        shadow: bool = False,
+        draw: random.Random | None = None,
+    ) -> None:
+        self._client, self._heard, self._kueue, self._draw = client, heard, kueue or shadow, draw
         self._workloads: dict[tuple[str, str, str], Workload] = {}
         """By plural, namespace and name."""
         self._owners: dict[tuple[str, str, str], Metadata] = {}
         """Metadata of the same objects."""
         self._groups: dict[tuple[str, str, str], PodGroup] = {}
+        self._said: dict[str, str] = {}
+        """What Kueue says of the objects that it queues, by their uids."""
         self._reflectors: dict[str, Reflector[Any]] = {}
         self._always("namespaces", NAMESPACES, Namespace, lambda _: heard.namespace(), lambda _: heard.namespace())
         self._always("priorities", PRIORITY_CLASSES, PriorityClass, _ignored, _ignored)
@@ -88,11 +108,19 @@ class ClusterView:
             _Optional(wl.TRAIN_JOBS.plural, (wl.TRAIN_JOBS,), TrainJob, self._take_owner, self._drop_owner),
             self._of(wl.JOB_SETS, JobSet, self._take(wl.JOB_SETS, wl.of_job_set)),
             self._of(wl.RAY_JOBS, RayJob, self._take(wl.RAY_JOBS, wl.of_ray_job)),
-            self._of(wl.ELASTIC_JOBS, ElasticJob, self._take(wl.ELASTIC_JOBS, wl.of_elastic_job)),
-            _Optional(QUEUES.plural, (QUEUES,), Queue, _ignored, _ignored),
-            _Optional(POOLS.plural, (POOLS,), ComputePool, _ignored, _ignored),
             self._of(wl.RAY_CLUSTERS, RayCluster, self._take(wl.RAY_CLUSTERS, wl.of_ray_cluster)),
         ]
+        if shadow:
+            self._optional += [
+                _Optional(LOCAL_QUEUES[0].plural, LOCAL_QUEUES, LocalQueue, _ignored, _ignored),
+                _Optional(KUEUE_WORKLOADS[0].plural, KUEUE_WORKLOADS, KueueWorkload, self._hear, self._unhear),
+            ]
+        else:
+            self._optional += [
+                self._of(wl.ELASTIC_JOBS, ElasticJob, self._take(wl.ELASTIC_JOBS, wl.of_elastic_job)),
+                _Optional(QUEUES.plural, (QUEUES,), Queue, _ignored, _ignored),
+                _Optional(POOLS.plural, (POOLS,), ComputePool, _ignored, _ignored),
+            ]
         self.looked = False
         """Whether it is known which kinds there are."""
 
@@ -192,6 +220,18 @@ class ClusterView:
 
         return drop
 
+    def _hear(self, one: KueueWorkload) -> None:
+        for owner in one.metadata.owner_references:
+            self._said[owner.uid] = one.says
+
+    def _unhear(self, one: KueueWorkload) -> None:
+        for owner in one.metadata.owner_references:
+            self._said.pop(owner.uid, None)
+
+    def said_of(self, uid: str) -> str:
+        """Return what Kueue says of an object that waits for it, or ''. Any thread."""
+        return self._said.get(uid, "")
+
     def _as_started(self, workload: Workload) -> Workload:
         """Return a workload as the object that is to be started: a JobSet of a TrainJob by that."""
         owners = self._owners.get((workload.kind.plural, workload.namespace, workload.name))
@@ -229,6 +269,12 @@ class ClusterView:
         """Return the ElasticJobs, by namespace and name."""
         found = self._reflectors.get(wl.ELASTIC_JOBS.plural)
         return found.objects if found is not None else {}
+
+    def cluster_queue_of(self, namespace: str, name: str) -> str:
+        """Return the ClusterQueue of Kueue that a LocalQueue leads to; '' where there is no such LocalQueue."""
+        found = self._reflectors.get(LOCAL_QUEUES[0].plural)
+        queue = found.objects.get((namespace, name)) if found is not None else None
+        return queue.spec.cluster_queue if queue is not None else ""
 
     def declared(self) -> tuple[Mapping[tuple[str, str], Queue], Mapping[tuple[str, str], ComputePool]] | None:
         """Return queues and pools as objects; None until all of them are known."""

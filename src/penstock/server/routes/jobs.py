@@ -63,11 +63,15 @@ class _JobViews:
         found = []
         for job in jobs:
             held = job.spec.tenant in holds
-            waits_for = "tenant_held" if held else waiting_reason(job, controller.last_plan, now_ms)
+            waits_for = "tenant_held" if held else self._waiting_reason(job, now_ms)
             reason = waits_for if job.state == "waiting" else idleness.said(job, now_ms)
             reached = controller.reached.get(job.id, 0)
             found.append(live_job(job, full=full, waits_for=reason, reached=reached))
         return found
+
+    def _waiting_reason(self, job: Job, now_ms: int) -> str:
+        controller = self._backend.service.controller
+        return waiting_reason(job, controller.last_plan, now_ms, shadow=controller.shadow)
 
     def page(self, scope: Scope, filters: Filters, sort: Sort, limit: int, cursor: str, fold_arrays: bool) -> Response:
         """Return the answer with one page of a list."""
@@ -205,7 +209,9 @@ def _one_job_routes(app: FastAPI, backend: Backend, explainer: Explainer, caller
 
         def compute() -> Response:
             question = question_of(backend.state, job, backend.clock.unix_ms())
-            return answer(explanation_for(explainer.explain(question), who))
+            found = explanation_for(explainer.explain(question), who)
+            said = backend.said_elsewhere(job.id) if job.state == "waiting" else ""
+            return answer(replace(found, elsewhere=said) if said else found)
 
         return await backend.pools.explain.run(compute)
 

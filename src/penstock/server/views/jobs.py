@@ -21,8 +21,12 @@ from penstock.ports import FinishedDetails, FinishedJob
 from penstock.server.views.reads import Reads
 
 
-def waiting_reason(job: Job, last: Plan | None, now_ms: int) -> str:
-    """Return the short code of why a waiting job waits, as the last cycle saw its class."""
+def waiting_reason(job: Job, last: Plan | None, now_ms: int, *, shadow: bool = False) -> str:
+    """Return the short code of why a waiting job waits, as the last cycle saw its class.
+
+    Args:
+        shadow: another scheduler decides, so what a cycle would do now it does not do.
+    """
     if job.hold is not None:
         return "held"
     if job.unmet:
@@ -34,7 +38,9 @@ def waiting_reason(job: Job, last: Plan | None, now_ms: int) -> str:
     if last is None:
         return ""
     if job.id in last.held:
-        return "making_room"
+        return "decided_elsewhere" if shadow else "making_room"
+    if shadow and any(start.job_id == job.id for start in last.starts):
+        return "decided_elsewhere"
     verdict = last.verdicts.get(job.class_id)
     return ("no_fit" if verdict.code == "making_room" else verdict.code) if verdict else ""
 

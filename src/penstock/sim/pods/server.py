@@ -19,6 +19,7 @@ from penstock.core.model.ids import Incarnation, NodeName
 from penstock.core.order.extension import Policies
 from penstock.core.order.turns import Submitter
 from penstock.engines.kubernetes.engine import KubernetesEngine
+from penstock.engines.kubernetes.shadow.engine import ShadowEngine
 from penstock.ports import Clock, NodeSession
 from penstock.sim.apiserver.requests import Api
 from penstock.sim.pods.client import MemoryClient
@@ -49,11 +50,13 @@ class PodServer:
         number: int,
         rng: random.Random,
         after_commit: Callable[[Controller], None],
+        *,
+        shadow: bool = False,
     ) -> None:
         self._rng, self._after_commit = rng, after_commit
         self.clock: Clock = LoopClock()
         self.policies: Policies | None = None
-        self.controller = Controller(disk, self.clock, name=f"server-{number}")
+        self.controller = Controller(disk, self.clock, name=f"server-{number}", shadow=shadow)
         self.controller.open(config if number == 1 else None)
         self._going = asyncio.Event()
         self._going.set()
@@ -61,7 +64,8 @@ class PodServer:
         self._inbox: list[tuple[msg.Request, OnReply | None]] = []
         self._news = asyncio.Event()
         self._planner, self._planning = PlanChooser(), False
-        self.engine = KubernetesEngine(self.client, PodJobs(self), random.Random(rng.random()))
+        made = ShadowEngine if shadow else KubernetesEngine
+        self.engine: KubernetesEngine | ShadowEngine = made(self.client, PodJobs(self), random.Random(rng.random()))
         self._task = asyncio.get_running_loop().create_task(self._run())
         self.fault: BaseException | None = None
         """What ended it, beside a crash."""

@@ -34,8 +34,6 @@ STEP_S = 0.2
 """Kubelets, controllers and the other scheduler look this often."""
 VIOLATIONS_MAX = 5
 INVARIANTS_SHARE = 0.1
-DISKS_SHARE = 0.4
-"""Of worlds in which pods have volumes."""
 PACE: tuple[tuple[Any, str, float], ...] = (
     (sessions, "FLUSH_S", 0.1), (engine, "FLUSH_S", 0.1), (sessions, "ALIVE_S", 2.0), (engine, "AGAIN_S", 1.0),
     (settling, "SETTLE_S", 0.5), (placing, "EARLY_S", 2.0), (placing, "REPLACED_S", 5.0), (placing, "PODS_S", 10.0),
@@ -59,13 +57,16 @@ class PodOutcome(msgspec.Struct, frozen=True):
 class PodWorld:
     """Chosen by a seed."""
 
+    disks_share = 0.4
+    """Of worlds in which pods have volumes."""
+
     def __init__(self, seed: int) -> None:
         self.seed, self.rng = seed, random.Random(seed)
         self.api = Api(streams=self.rng.random() < 0.5, bookmark_s=5.0)
         self.store = self.api.store
         self.controllers, self.kubelets = Controllers(self.store), Kubelets(self.store)
         disks = random.Random(f"disks of {seed}")
-        self.disks = Disks(self.store, self.controllers.volumes, disks, used=disks.random() < DISKS_SHARE)
+        self.disks = Disks(self.store, self.controllers.volumes, disks, used=disks.random() < self.disks_share)
         self.disk = SimDisk(random.Random(self.rng.random()))
         self.config = _config(self.rng)
         self.server: PodServer | None = None
@@ -81,8 +82,7 @@ class PodWorld:
 
     async def play(self) -> PodOutcome:
         self.now_s: Callable[[], float] = asyncio.get_running_loop().time
-        self.people = People(self.store, self.rng, self.now_s, SAFETY_S - 3.0, self.disks)
-        self.checks = Checks(self.store, self.config, self.now_s, self._stale_leads)
+        self.people, self.checks = self.made()
         for _ in range(self.rng.randint(2, 4)):
             self.add_node()
         self.start_server()
@@ -92,6 +92,7 @@ class PodWorld:
         try:
             await self._until(lambda: self.now_s() >= SAFETY_S)
             self._heal()
+            await self.settled()
             await self._until(self._drained)
             self._last_look()
         finally:
@@ -108,6 +109,11 @@ class PodWorld:
             self.checks.bound,
             int(self.now_s() * 1000),
         )
+
+    def made(self) -> tuple[People, Checks]:
+        """Return the people of the cluster, and what is checked at each write."""
+        people = People(self.store, self.rng, self.now_s, SAFETY_S - 3.0, self.disks)
+        return people, Checks(self.store, self.config, self.now_s, self._stale_leads)
 
     def _note_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.checks.violations.append(f"an error was left: {context['message']}: {context.get('exception')!r}")
@@ -170,14 +176,25 @@ class PodWorld:
                 f"not everything has ended: pods {left}; {pods}; jobs {jobs}; {ended} of the cluster"
             )
         self.checks.violations += self.disk.damage
+        self.checks.violations += self.last_checks()
+
+    async def settled(self) -> None:
+        """Look at the world while faults and people rest."""
+
+    def last_checks(self) -> list[str]:
+        """Return what is wrong with the whole run, beside what was seen on the way."""
+        return []
 
     # Servers.
 
     def start_server(self) -> None:
         self._servers += 1
         rng = random.Random(self.rng.random())
-        self.server = PodServer(self.api, self.disk, self.config, self._servers, rng, self._after_commit)
+        self.server = self.make_server(rng)
         self.server.client.trouble = self.trouble
+
+    def make_server(self, rng: random.Random) -> PodServer:
+        return PodServer(self.api, self.disk, self.config, self._servers, rng, self._after_commit)
 
     def _after_commit(self, controller: Controller) -> None:
         if self.rng.random() < INVARIANTS_SHARE:

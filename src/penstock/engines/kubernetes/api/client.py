@@ -21,6 +21,7 @@ from penstock.engines.kubernetes.api.errors import (
     Expired,
     KubernetesError,
     Missing,
+    ReadOnly,
     Rejected,
     Unavailable,
 )
@@ -93,10 +94,18 @@ class Client:
     Args:
         connections: requests at a time; others wait for one of them to end. Watches come on top.
         agent: how the requests name this program in the server's audit log.
+        read_only: nothing but reads is ever sent.
     """
 
-    def __init__(self, access: Access, *, connections: int = CONNECTIONS_MAX, agent: str = "penstock") -> None:
-        self._access, self._agent = access, agent
+    def __init__(
+        self,
+        access: Access,
+        *,
+        connections: int = CONNECTIONS_MAX,
+        agent: str = "penstock",
+        read_only: bool = False,
+    ) -> None:
+        self._access, self._agent, self._read_only = access, agent, read_only
         self._turns = asyncio.Semaphore(connections)
         self._session: aiohttp.ClientSession | None = None
 
@@ -193,6 +202,8 @@ class Client:
         silence_s: float | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         assert self._session is not None, "the client is entered first"
+        if self._read_only and method != "GET":
+            raise ReadOnly(f"{method} {path}: this client only reads")
         token = await self._access.tokens.token()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if body is not None:

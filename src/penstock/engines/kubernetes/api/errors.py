@@ -56,6 +56,12 @@ class Conflict(KubernetesError):
     code = "kubernetes_conflict"
 
 
+class ReadOnly(KubernetesError):
+    """A write that a client for reading was asked for: nothing was sent."""
+
+    code = "kubernetes_read_only"
+
+
 class Expired(KubernetesError):
     """The resource version or the continue token is too old (410): list anew."""
 

@@ -1,9 +1,11 @@
 """All objects of an installation, in the order in which they are created."""
 
+from collections.abc import Mapping
+
 from penstock.engines.kubernetes.install.crds import crds
 from penstock.engines.kubernetes.install.meta import MATCH, NAME, Object, meta
 from penstock.engines.kubernetes.install.policies import policies
-from penstock.engines.kubernetes.install.rights import ROLES, Rule
+from penstock.engines.kubernetes.install.rights import ROLES, SHADOW, Rule
 from penstock.engines.kubernetes.install.rights import own_roles as own_rights
 from penstock.engines.kubernetes.install.values import PORT, Values
 
@@ -17,9 +19,12 @@ def objects(values: Values) -> list[Object]:
     """Return the objects. Raises: InvalidInput."""
     values.check()
     at = values.namespace
-    own = own_roles(at, values.queue_config)
-    access = [account(at), *roles(at), *own, *policies(f"system:serviceaccount:{at}:{NAME}"), flow_schema(at)]
-    found = [namespace(at), *crds(), *access]
+    if values.shadow:
+        found = [namespace(at), account(at), *roles(at, SHADOW)]
+    else:
+        own = own_roles(at, values.queue_config)
+        access = [account(at), *roles(at), *own, *policies(f"system:serviceaccount:{at}:{NAME}"), flow_schema(at)]
+        found = [namespace(at), *crds(), *access]
     if not values.store_secret:
         found.append(volume(at, values.storage))
     found += [deployment(values), service(at)]
@@ -40,8 +45,8 @@ def account(at: str) -> Object:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta(NAME, at)}
 
 
-def roles(at: str) -> list[Object]:
-    return [one for name, rules in ROLES.items() for one in _role(name, rules, at)]
+def roles(at: str, granted: Mapping[str, tuple[Rule, ...]] = ROLES) -> list[Object]:
+    return [one for name, rules in granted.items() for one in _role(name, rules, at)]
 
 
 def own_roles(at: str, queue_config: str) -> list[Object]:
@@ -118,7 +123,7 @@ def _pod(values: Values) -> Object:
     return {
         "serviceAccountName": NAME,
         "schedulerName": "default-scheduler",
-        "priorityClassName": "system-cluster-critical",
+        **({} if values.shadow else {"priorityClassName": "system-cluster-critical"}),
         "terminationGracePeriodSeconds": 30,
         "securityContext": {
             "runAsNonRoot": True,
@@ -135,6 +140,7 @@ def _pod(values: Values) -> Object:
 
 def _container(values: Values) -> Object:
     arguments = ["--data", "/data/server", "up", "--foreground", "--engine", "kubernetes"]
+    arguments += ["--shadow"] if values.shadow else []
     arguments += ["--host", "0.0.0.0", "--port", str(PORT), "--tls"]  # noqa: S104 - in its own pod
     arguments += ["--name", f"{NAME}.{values.namespace}.svc", "--queue-config", values.queue_config]
     mounts = [{"name": "data", "mountPath": "/data"}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the pod's

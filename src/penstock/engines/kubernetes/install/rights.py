@@ -54,6 +54,21 @@ ROLES: dict[str, tuple[Rule, ...]] = {
     "penstock-ray": (Rule("ray.io", ("rayclusters", "rayjobs"), ("list", "watch", "patch")),),
 }
 """Cluster roles of the server, by name."""
+SHADOW: dict[str, tuple[Rule, ...]] = {
+    "penstock-shadow": (
+        Rule("", ("nodes", "namespaces", "pods"), FOLLOW),
+        Rule("policy", ("poddisruptionbudgets",), FOLLOW),
+        Rule("scheduling.k8s.io", ("priorityclasses", "podgroups"), FOLLOW),
+        Rule("scheduling.x-k8s.io", ("podgroups",), FOLLOW),
+        Rule("scheduling.volcano.sh", ("podgroups",), FOLLOW),
+        Rule("batch", ("jobs",), FOLLOW),
+        Rule("jobset.x-k8s.io", ("jobsets",), FOLLOW),
+        Rule("trainer.kubeflow.org", ("trainjobs",), FOLLOW),
+        Rule("ray.io", ("rayclusters", "rayjobs"), FOLLOW),
+        Rule("kueue.x-k8s.io", ("localqueues", "workloads"), FOLLOW),
+    ),
+}
+"""The only cluster role of a server that watches other schedulers."""
 
 
 def own_roles(queue_config: str) -> dict[str, tuple[Rule, ...]]:

@@ -28,6 +28,8 @@ class Values(NamedTuple):
     queue_config: str = "penstock-queues"
     """ConfigMap with the key `queues.yaml`, followed while it is there."""
     network_policy: bool = True
+    shadow: bool = False
+    """It only watches other schedulers: one server, without rights to write, and without definitions of our kinds."""
 
     def check(self) -> "Values":
         """Return the values. Raises: InvalidInput, with the field and what was expected."""
@@ -51,6 +53,8 @@ class Values(NamedTuple):
                 f"replicas: {self.replicas}, expected 1 with SQLite",
                 hint="several replicas share a PostgreSQL database: --store-secret NAME",
             )
+        if self.shadow and self.replicas > 1:
+            raise InvalidInput(f"replicas: {self.replicas}, expected 1 for a shadow")
         return self
 
 

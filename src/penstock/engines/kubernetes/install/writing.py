@@ -68,7 +68,7 @@ def chart(version: str) -> dict[str, str]:
         "kubeVersion": ">=1.30.0-0",
     }
     defaults = Values()._asdict()
-    del defaults["namespace"]
+    del defaults["namespace"], defaults["shadow"]
     return {
         "Chart.yaml": text_of(about),
         "values.yaml": text_of(defaults),

@@ -86,3 +86,28 @@ class DisruptionBudget(Wire, frozen=True):
         """Whether pods that are not ready may be evicted whatever it allows."""
         enough = self.status.current_healthy >= self.status.desired_healthy > 0
         return enough or self.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
+
+
+class LocalQueueSpec(Wire, frozen=True):
+    cluster_queue: str = ""
+
+
+class LocalQueue(Wire, frozen=True):
+    """Of Kueue: leads the jobs of a namespace to a ClusterQueue."""
+
+    metadata: Metadata
+    spec: LocalQueueSpec = LocalQueueSpec()
+
+
+class KueueWorkload(Wire, frozen=True):
+    """What Kueue makes of each object that it queues, and says about it."""
+
+    metadata: Metadata
+    status: PodGroupStatus = PodGroupStatus()
+
+    @property
+    def says(self) -> str:
+        """Why it waits, in Kueue's words; '' where it does not."""
+        found = {one.type: one for one in self.status.conditions if one.status == "False"}
+        said = found.get("QuotaReserved") or found.get("Admitted")
+        return said.message if said is not None else ""

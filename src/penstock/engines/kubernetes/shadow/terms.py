@@ -1,0 +1,78 @@
+"""Which pods are somebody's work, which queue they name, and which of them are which rank of their gang."""
+
+from collections.abc import Iterable
+
+from penstock.core.model.cluster import ClusterConfig
+from penstock.core.model.ids import QueueName
+from penstock.engines.kubernetes.amounts import BadAmount
+from penstock.engines.kubernetes.asks import unsupported
+from penstock.engines.kubernetes.gangs.dialects import queue_said
+from penstock.engines.kubernetes.gangs.gang import AskOf, Gang, Slot, order_of
+from penstock.engines.kubernetes.gangs.workloads import KUEUE_QUEUE_LABEL, set_of
+from penstock.engines.kubernetes.objects.pods import Pod
+from penstock.engines.kubernetes.view import ClusterView
+
+STATIC = "kubernetes.io/config.mirror"
+"""On the image of a pod that a kubelet runs from a file."""
+KUEUE_GATE = "kueue.x-k8s.io/admission"
+"""Kueue lifts it where it admits a pod: until then the pod waits for Kueue."""
+
+
+def is_work(pod: Pod) -> bool:
+    """Return whether a pod is work that a scheduler placed or is to place; others are load of their node."""
+    owner = pod.metadata.controller
+    if (owner is not None and owner.kind == "DaemonSet") or STATIC in pod.metadata.annotations:
+        return False
+    if any(gate.name != KUEUE_GATE for gate in pod.spec.scheduling_gates):
+        return False  # whoever made it does not want it placed yet
+    try:
+        return next(unsupported(pod), None) is None
+    except BadAmount:
+        return False
+
+
+def lead_of(gang: Gang) -> Pod | None:
+    """Return the pod that speaks for a gang; None where all of them are leaving."""
+    if gang.workload is not None and gang.workload.sets:
+        return gang.workload.sets[0].pod
+    return next(iter(gang.first()), None)
+
+
+def queue_of(gang: Gang, view: ClusterView, config: ClusterConfig) -> QueueName | None:
+    """Return the queue that a gang names, if the server has it: a LocalQueue of Kueue counts as its ClusterQueue."""
+    lead = lead_of(gang)
+    if lead is None:
+        return None
+    said = gang.workload.labels if gang.workload is not None else lead.metadata.labels
+    local = said.get(KUEUE_QUEUE_LABEL, "")
+    names = (view.cluster_queue_of(gang.namespace, local) if local else "", local, gang.facts.queue)
+    for name in (*names, queue_said(lead)):
+        if name and name in config.queue_by_name:
+            return QueueName(name)
+    return None
+
+
+def in_slots(gang: Gang, pods: Iterable[Pod], ask_of: AskOf) -> list[Pod] | None:
+    """Return a pod for each slot; None while one of them has none."""
+    left = {pod.metadata.name: pod for pod in sorted(pods, key=order_of)}
+    found: list[Pod] = []
+    for slot in gang.slots:
+        names = (slot.pod, *left) if slot.pod in left else left
+        name = next((name for name in names if _suits(gang, slot, left[name], ask_of)), "")
+        if not name:
+            return None
+        found.append(left.pop(name))
+    return found
+
+
+def _suits(gang: Gang, slot: Slot, pod: Pod, ask_of: AskOf) -> bool:
+    if gang.workload is not None and slot.template:
+        return slot.template == set_of(pod)
+    ask = ask_of(pod)
+    return (ask.host, ask.devices) == (slot.ask.host, slot.ask.devices)
+
+
+def said_by(pod: Pod) -> str:
+    """Return why a pod waits, in the words of its scheduler; '' where it says nothing."""
+    found = next((one for one in pod.status.conditions if one.type == "PodScheduled" and one.status == "False"), None)
+    return f"{pod.spec.scheduler_name}: {found.message or found.reason}" if found is not None else ""

@@ -1,0 +1,40 @@
+"""A shadow beside another scheduler, in worlds with faults: its log is what was bound, and it only reads."""
+
+from unittest import mock
+
+import pytest
+
+from penstock.engines.kubernetes.shadow import gangs, terms
+from penstock.engines.kubernetes.shadow.gangs import WatchedGangs
+from penstock.sim.pods.shadow import play
+
+SEEDS = range(30)
+KEPT = (34, 36, 51, 99, 120, 153, 813)
+"""Seeds that found bugs once."""
+REACHED = {"compared", "started", "succeeded", "cancelled", "job_started", "job_evicted", "server_crashed", "node_gone"}
+
+
+@pytest.mark.parametrize("seed", [*SEEDS, *KEPT])
+def test_no_seed_finds_a_difference(seed):
+    assert play(seed).violations == ()
+
+
+def test_what_is_promised_is_reached():
+    assert {name for seed in SEEDS for name in play(seed).probes} >= REACHED
+
+
+def _lost(self, slot, pod):
+    """Forget that a replica ended while nobody watched."""
+
+
+BUGS = {
+    "ends_while_away_are_forgotten": mock.patch.object(WatchedGangs, "ended_before", _lost),
+    "other_places_than_the_real_ones": mock.patch.object(gangs, "in_slots", lambda gang, pods, ask: [*pods][::-1]),
+    "asks_are_not_compared": mock.patch.object(terms, "_suits", return_value=True),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(bug):
+    with BUGS[bug]:
+        assert any(play(seed).violations for seed in (*KEPT, *range(60)))
