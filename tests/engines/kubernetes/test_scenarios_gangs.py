@@ -335,3 +335,16 @@ async def test_ranks_follow_the_numbers_in_the_names_of_pods(c: Scene) -> None:
     await until(lambda: all(c.where("team-1", "team-2", "team-10")))
     ranks = [c.get(name)["metadata"]["annotations"]["penstock.dev/replica"] for name in ("team-1", "team-2", "team-10")]
     assert ranks == ["1.1.0", "1.1.1", "1.1.2"]
+
+
+@in_scene("n1")
+async def test_a_gang_whose_pods_are_deleted_one_after_the_other_leaves_no_job(c: Scene) -> None:
+    """Without the first one it is held; without any there is nobody to wait for."""
+    c.theirs("theirs", gpus=4)
+    c.gang("train", 2)
+    await until(lambda: c.states() == {"train": "waiting"})
+    c.delete("train-0")
+    await until(lambda: c.state.jobs[1].hold is not None)
+    c.delete("train-1")
+    await until(lambda: c.states() == {})
+    assert [row.state for row in c.disk.finished_jobs(9)] == ["cancelled"]

@@ -60,6 +60,9 @@ class Settling:
                 self._gangs.forget(gang)
             elif gang.placed:
                 self._server.requeue(gang.job_id, partial(self._requeued, gang))
+            elif gang.held and gang.deserted:
+                self._server.cancel(gang.job_id, "its pods were deleted")
+                self._gangs.forget(gang)
             elif gang.renewed:
                 self._server.cancel(gang.job_id, "it has another queue or priority by now: a new job follows")
                 self._gangs.reform(gang)
@@ -118,9 +121,7 @@ class Settling:
         gang.asked = False
         if problem in ("", "held_already"):
             gang.held = True
-            if not gang.members and gang.workload is None and gang.job_id is not None:
-                self._server.cancel(gang.job_id, "its pods were deleted")
-                self._gangs.forget(gang)
+            self._gangs.mark(gang)  # its pods may all have been deleted
         elif problem == "over":
             self._gangs.reform(gang)
         else:

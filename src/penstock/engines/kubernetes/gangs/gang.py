@@ -183,6 +183,11 @@ class Gang(msgspec.Struct, eq=False):
         return sum(not pod.leaving for pod in self.members.values()) >= self.size
 
     @property
+    def deserted(self) -> bool:
+        """Whether nothing of it is left: no pod, and nothing that would make one."""
+        return not self.members and self.workload is None
+
+    @property
     def placed(self) -> bool:
         """Whether an attempt of its job holds places."""
         return any(slot.key is not None for slot in self.slots)

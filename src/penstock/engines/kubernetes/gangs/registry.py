@@ -211,7 +211,7 @@ def _calls(gang: Gang) -> bool:
         return gang.elastic is not None and (gang.edited or gang.elastic.paused)
     if gang.renewed:
         return True
-    return gang.hold_asked or gang.complete == gang.held or (gang.complete and (gang.edited or gang.lacks_ranks))
+    return gang.hold_asked or gang.deserted or gang.complete == gang.held or (gang.complete and (gang.edited or gang.lacks_ranks))
 
 
 def _compare(gang: Gang, facts: Facts, lead: Pod) -> None:
