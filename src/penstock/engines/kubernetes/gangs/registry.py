@@ -209,9 +209,9 @@ def _calls(gang: Gang) -> bool:
         return gang.complete and not gang.refused and gang.ended_job is None
     if gang.placed:  # its attempt ends first: that of an ElasticJob is asked to
         return gang.elastic is not None and (gang.edited or gang.elastic.paused)
-    if gang.renewed:
+    if gang.renewed or gang.hold_asked or gang.deserted:
         return True
-    return gang.hold_asked or gang.deserted or gang.complete == gang.held or (gang.complete and (gang.edited or gang.lacks_ranks))
+    return gang.complete == gang.held or (gang.complete and (gang.edited or gang.lacks_ranks))
 
 
 def _compare(gang: Gang, facts: Facts, lead: Pod) -> None:
