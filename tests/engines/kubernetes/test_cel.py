@@ -120,7 +120,7 @@ DOUBLED = "".join(f"cel.bind(x{i + 1}, x{i} + x{i}, " for i in range(30))
     ],
 )  # fmt: skip
 def test_every_evaluation_ends_within_its_steps(expression):
-    with pytest.raises(Failed, match="actual cost limit exceeded: more than 20,000 steps"):
+    with pytest.raises(Failed, match="actual cost limit exceeded: more than 4,000 steps"):
         evaluated(expression)
 
 

@@ -302,8 +302,7 @@ def test_a_device_that_two_nodes_reach_is_given_to_one():
         ([claim_of(req("r", 1, "device.attributes"))], [slice_of(D1)], "selector 'device.attributes': it is no bool"),
         ([claim_of(req("r", 1, "1 +"))], [slice_of(D1)], "selector '1 +': Syntax error: 'the end', expected a name"),
         ([claim_of(req("r", 2), constraints=[same("numa")])], [slice_of(dev("d1", numa=0), dev("d2", numa=1))],
-         "2 devices of class gpu wanted, with the same gpu.example.com/numa: no devices that are free together are "
-         "enough"),
+         f"2 devices of class gpu wanted, with the same {DRIVER}/numa: no devices that are free together are enough"),
     ],
 )  # fmt: skip
 def test_what_is_short_is_said_with_numbers(claims, slices, text):

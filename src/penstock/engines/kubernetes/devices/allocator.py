@@ -81,16 +81,20 @@ class _Claim:
         """Where the device that was taken first stands among those of its option."""
 
 
-def allocate(asks: Sequence[Ask], cluster: Cluster, new_share: Callable[[], str] = lambda: str(uuid4())) -> (
-    dict[str, Allocation] | NoFit
-):  # fmt: skip
+def allocate(
+    asks: Sequence[Ask],
+    cluster: Cluster,
+    new_share: Callable[[], str] = lambda: str(uuid4()),
+    tries_max: int | None = None,
+) -> dict[str, Allocation] | NoFit:
     """Return an allocation for each claim, or why they cannot have one together.
 
     Args:
         asks: claims that have none yet, each once.
         new_share: gives the id of each share of a device.
+        tries_max: `TRIES_MAX`, unless said.
     """
-    reaches = {node: cluster.reach(node) for node in {ask.node for ask in asks}}
+    reaches = {node: cluster.reach(node) for node in sorted({ask.node for ask in asks})}
     claims = []
     for ask in sorted(asks, key=lambda one: one.node):
         try:
@@ -102,7 +106,7 @@ def allocate(asks: Sequence[Ask], cluster: Cluster, new_share: Callable[[], str]
             return NoFit(ask.claim, ask.node, short)
     found: dict[str, Allocation] = {}
     for part in _apart(claims):
-        why = _Search(part, cluster.use).run()
+        why = _Search(part, cluster.use, TRIES_MAX if tries_max is None else tries_max).run()
         if why is not None:
             return why
         for claim in part:
@@ -131,7 +135,7 @@ def _short(claim: _Claim, reach: Reach, use: Use) -> str:
     for options in claim.requests:
         texts = []
         for option in options:
-            free = [one for one in option.devices if _may_have(option.wanted, one, use)]
+            free = [one for one in option.devices if may_have(option.wanted, one, use)]
             count, name = option.number, option.wanted.ask.device_class_name
             if option.wanted.all and (not count or len(free) < count):
                 texts.append(f"all devices of class {name} wanted, {len(free)} of {count} free")
@@ -149,7 +153,7 @@ def _devices(count: int) -> str:
     return "1 device" if count == 1 else f"{count} devices"
 
 
-def _may_have(one: Wanted, placed: Placed, use: Use) -> bool:
+def may_have(one: Wanted, placed: Placed, use: Use) -> bool:
     """Return whether a request might have a device beside those that have it already."""
     if not tolerated(one, placed):
         return False
@@ -194,8 +198,8 @@ _Ways = Iterator[Any]
 class _Search:
     """A search for claims that have devices in common."""
 
-    def __init__(self, claims: Sequence[_Claim], use: Use) -> None:
-        self._claims, self._use = claims, use
+    def __init__(self, claims: Sequence[_Claim], use: Use, tries_max: int) -> None:
+        self._claims, self._use, self._tries_max = claims, use, tries_max
         self._taken: dict[DeviceId, int] = {}
         """Devices that are taken in this search, and how often: several times where they may be shared."""
         self._consumed: dict[DeviceId, dict[str, Fraction]] = {}
@@ -208,9 +212,9 @@ class _Search:
         """Give each claim its devices. Returns: why there is no way to, or None."""
         stack: list[_Ways] = [self._request(0, 0)]
         while stack:
-            if self._tries > TRIES_MAX:
+            if self._tries > self._tries_max:
                 ask = self._claims[min(self._deepest, len(self._claims) - 1)].ask
-                text = f"no combination of devices was found in {TRIES_MAX:,} tries"
+                text = f"no combination of devices was found in {self._tries_max:,} tries"
                 return NoFit(ask.claim, ask.node, text, given_up=True)
             try:
                 following = next(stack[-1])

@@ -137,6 +137,8 @@ class Pool:
         lacking = [key for placed in self.devices.values() for key in placed.counters if key not in self.counters]
         if lacking and not self.problem:
             self.problem = f"it has no counter {'/'.join(lacking[0])}"
+        self.of_one_node = len({placed.node for placed in self.devices.values()}) == 1
+        """All its devices are of the same node: what is taken of them changes nothing for others."""
         self.binds_late = any(placed.spec.binding_conditions for placed in self.devices.values())
 
     def _take(self, one: ResourceSlice) -> None:
@@ -218,6 +220,16 @@ class Inventory:
             else:
                 self._wide.add(pool_id)
         return None if wide or pool_id in self._wide else nodes
+
+    @property
+    def all_local(self) -> bool:
+        """Whether each device is of one node alone."""
+        return not self._wide
+
+    def of_node(self, node: str) -> list[DeviceId]:
+        """Return the devices that are of one node alone."""
+        pools = [self._pools[one] for one in sorted(self._local.get(node, ()))]
+        return [placed.id for pool in pools for placed in pool.devices.values() if placed.node == node]
 
     def pool(self, pool_id: PoolId) -> Pool | None:
         return self._pools.get(pool_id)

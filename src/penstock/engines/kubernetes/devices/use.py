@@ -75,18 +75,13 @@ class Use:
                     found[key] = found.get(key, Fraction(0)) - number
         return found
 
-    def doubles(self, inventory: Inventory) -> Iterable[tuple[DeviceId, list[str]]]:
-        """Yield devices that are given to several claims as a whole, or beyond what they have, and these claims."""
-        for device, number in self._whole.items():
-            if number > 1 or device in self._shared:
-                yield device, self._claims(device)
-        for device in self._shared:
-            placed = inventory.device(device)
-            if placed is not None and device not in self._whole and not fits(placed, self.consumed(device)):
-                yield device, self._claims(device)
-
-    def _claims(self, device: DeviceId) -> list[str]:
-        return sorted(claim for claim, has in self._of.items() if any(one == device for one, _ in has))
+    def doubles_of(self, claim: str, inventory: Inventory) -> Iterable[tuple[DeviceId, list[str]]]:
+        """Yield devices of a claim that others have, too, and of which there is not enough for all; and the claims."""
+        for device, _ in self._of.get(claim, ()):
+            placed, shared = inventory.device(device), self._shared.get(device, [])
+            several = self._whole.get(device, 0) > 1 or (device in self._whole and shared)
+            if several or (placed is not None and not fits(placed, self.consumed(device))):
+                yield device, sorted(key for key, has in self._of.items() if any(one == device for one, _ in has))
 
 
 def fits(placed: Placed, consumed: Mapping[str, Fraction]) -> bool:
