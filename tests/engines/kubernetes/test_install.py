@@ -210,7 +210,7 @@ async def everything(s):
     s.api.faults.append(Fault("PATCH", "resourceclaims", 409))
     s.pod("first", gpus=0, **devices.USES)
     await devices.bound(s, "first")
-    box = {"name": "main", "resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}}
+    box = {"name": "main", "image": "none", "resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}}
     s.ends("first")
     s.pod("second", containers=[box])
     await devices.bound(s, "second")

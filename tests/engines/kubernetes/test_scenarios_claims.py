@@ -456,7 +456,7 @@ async def test_a_node_with_a_device_plugin_gives_its_own_devices(s):
 async def test_the_name_that_every_class_has_is_known(s):
     bare(s, "n1")
     named(s, dev("gpu0"))
-    box = {"name": "main", "resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}}
+    box = {"name": "main", "image": "none", "resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}}
     s.pod("p", containers=[box])
     await bound(s, "p")
     assert devices_of(s, extended_claim(s, "p")["metadata"]["name"]) == ["n1/gpu0"]
@@ -480,7 +480,7 @@ def test_the_claim_for_a_name_is_made_once(status):
 async def test_init_containers_use_the_devices_of_the_others(s):
     bare(s, "n1")
     named(s, dev("gpu0"), dev("gpu1"))
-    s.pod("p", gpus=1, initContainers=[{"name": "first", "resources": {"limits": {GPU: "1"}}}])
+    s.pod("p", gpus=1, initContainers=[{"name": "first", "image": "none", "resources": {"limits": {GPU: "1"}}}])
     await bound(s, "p")
     assert len(devices_of(s, extended_claim(s, "p")["metadata"]["name"])) == 1
     mapped = s.get("p")["status"]["extendedResourceClaimStatus"]["requestMappings"]

@@ -2,9 +2,10 @@
 
 import asyncio
 
-from penstock.engines.kubernetes.devices import planned
+from penstock.engines.kubernetes.devices import planned, view
 from penstock.sim.apiserver.claims import trouble_with, twice_allocated
 from penstock.sim.apiserver.pods import OVER
+from penstock.sim.apiserver.requests import Fault
 from tests.engines.kubernetes import scenes
 from tests.engines.kubernetes.devices_made import claim_of, class_of, dev, req, slice_of
 from tests.engines.kubernetes.helpers import run, until
@@ -162,9 +163,13 @@ async def test_pods_with_one_claim_share_its_device_on_one_node(s):
     assert sorted(one["name"] for one in users) == ["pair-0", "pair-1", "third"]
 
 
-def test_pods_with_claims_are_told_that_the_cluster_serves_beta_versions_alone():
+def test_pods_with_claims_are_told_that_the_cluster_serves_beta_versions_alone(monkeypatch):
+    """They start once it has been upgraded."""
+    monkeypatch.setattr(view, "LOOK_AGAIN_S", 0.1)
+
     async def work():
         async with scenes.standing("n1") as s:
+            kinds = dict(s.store.kinds)
             for plural in ("resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses"):
                 s.store.kinds["resource.k8s.io", plural] = s.kind(plural, "resource.k8s.io")._replace(version="v1beta1")
             async with s.serving():
@@ -173,6 +178,9 @@ def test_pods_with_claims_are_told_that_the_cluster_serves_beta_versions_alone()
                 assert "need resource.k8s.io/v1, which this cluster does not serve" in s.says("p")[1]
                 s.pod("q", gpus=1)
                 await until(lambda: s.where("q") == ["n1"])
+                s.store.kinds.update(kinds)
+                gpus(s, 1)
+                await bound(s, "p")
 
     run(work)
 
@@ -231,3 +239,20 @@ async def test_pods_with_one_claim_are_not_planned_on_two_nodes(s):
     await s.waits("pair-0", "pair-1")
     await asyncio.sleep(0.3)
     assert [job.last_attempt for job in s.state.jobs.values()] == [0]
+
+
+def test_without_the_rights_pods_with_claims_wait_and_say_so():
+    """KAI broke when a right was missing (KAI-Scheduler#1372); here everything else goes on."""
+
+    async def work():
+        async with scenes.standing("n1") as s:
+            s.api.faults.append(Fault("GET", "v1/resourceclaims", 403, times=10_000))
+            async with s.serving():
+                gpus(s, 1)
+                s.pod("p", gpus=0, **USES)
+                await s.waits("p", reason="Unsupported")
+                assert s.says("p")[1] == "resourceClaims: resourceclaims may not be read"
+                s.pod("q", gpus=1)
+                await until(lambda: s.where("q") == ["n1"])
+
+    run(work)

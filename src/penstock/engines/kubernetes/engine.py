@@ -95,9 +95,8 @@ class KubernetesEngine:
         self._avoiding = Avoiding(self._gangs, self._judging, self.standing)
         wrote, identity = self.pods.wrote, server.identity
         maker = Maker(client, self.view.elastic_jobs, self.pods.objects, wrote, identity, draw)
-        self.placing = Placing(
-            server, self.standing, self._gangs, Binder(client, wrote, identity, draw), self._judging, maker
-        )
+        binder = Binder(client, wrote, identity, draw)
+        self.placing = Placing(server, self.standing, self._gangs, binder, self._judging, maker)
         self._saying = Saying(client, self._gangs, server, wrote)
         self._nominating = Nominating(client, server, self._gangs, self.pods.objects, wrote)
         self._telling = Telling(client, self._gangs, server, self._saying, self.view.elastic_jobs)
@@ -120,10 +119,8 @@ class KubernetesEngine:
         """What jobs ask for that were in the log already when the engine began."""
         self._finished: dict[ReplicaKey, Pod] = {}
         """Pods that were over already when the engine began, by the replica that they were."""
-        self._beginning = False
-        """Pods are looked at for the first time."""
-        self._all_anew = False
-        """What selectors select has to be counted anew on all nodes."""
+        self._beginning = self._all_anew = False
+        """Pods are looked at for the first time; what selectors select has to be counted anew on all nodes."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def _device_claims(self) -> DeviceClaims:

@@ -109,6 +109,8 @@ class DeviceClaims:
         """Pods that do not start on a node, as the devices of their gang were not to be had, until when, and why."""
         self._again: dict[str, None] = {}
         self._templates: set[str] = set()
+        self._was_served = False
+        """It is known already that the cluster has claims."""
         self._using: dict[str, dict[str, None]] = {}
         """Pods that use a claim, by its key; `_used`: the claims of a pod."""
         self._used: dict[str, dict[str, None]] = {}
@@ -227,6 +229,9 @@ class DeviceClaims:
 
     def turn(self) -> Again:
         """Return what has to be looked at again."""
+        if self.view.served and not self._was_served:
+            self._was_served = True
+            self._again.update(dict.fromkeys(pod.key for pod in self._pods.values() if pod.spec.resource_claims))
         found = Again(tuple(self._again), tuple(sorted(self._templates)))
         self._again.clear()
         self._templates.clear()
