@@ -4,13 +4,13 @@ import pytest
 
 from penstock.sim.__main__ import EXPECTED_OF_PODS
 from penstock.sim.pods.planted import planted
-from penstock.sim.pods.world import play
+from penstock.sim.pods.world import PodWorld, play, play_world
 
 SEEDS = range(30)
 KEPT = (11, 65, 94, 128, 197, 380, 1235, 2361)
 """Seeds that found bugs once."""
 QUICK = ("failed_bind_keeps_room", "gangs_in_part", "others_rules_ignored", "sidecars_not_counted",
-         "claims_not_waited_for", "attachments_not_counted")  # fmt: skip
+         "claims_not_waited_for", "attachments_not_counted", "bound_without_claims", "devices_given_twice")  # fmt: skip
 """Bugs that few seeds find; `make sim-kubernetes-planted` looks for all of them."""
 
 
@@ -31,6 +31,12 @@ def test_what_a_big_run_should_reach_is_reached():
 
 def test_pods_are_bound():
     assert sum(play(seed).bound for seed in range(10)) > 100
+
+
+def test_claims_get_devices():
+    worlds = [PodWorld(seed) for seed in range(10)]
+    assert all(play_world(world).violations == () for world in worlds)
+    assert sum(world.device_checks.allocated for world in worlds) > 30
 
 
 @pytest.mark.parametrize("bug", QUICK)

@@ -19,7 +19,7 @@ from penstock.core.messages.reports import NodeReport, ReplicaKey
 from penstock.core.messages.requests import NewJob, Refusal, Submit, Submitted
 from penstock.core.model.access import Scope
 from penstock.core.model.actions import JobChange
-from penstock.core.model.cluster import ClusterConfig, NodeSpec
+from penstock.core.model.cluster import CHECKED_BY, ClusterConfig, NodeSpec
 from penstock.core.model.errors import Problem
 from penstock.core.model.gang import GangAsk
 from penstock.core.model.ids import Incarnation, JobId, NodeName, TenantName, UserName
@@ -148,7 +148,8 @@ class PodJobs:
                 case Refusal():
                     reasons = {REASONS.get(problem.code, "Refused") for problem in reply.problems}
                     reason = reasons.pop() if len(reasons) == 1 else "Refused"
-                    on_reply(Refused(reason, "; ".join(problem.message for problem in reply.problems)))
+                    texts = [": ".join(filter(None, (problem.message, problem.hint))) for problem in reply.problems]
+                    on_reply(Refused(reason, "; ".join(texts)))
                 case _:
                     on_reply(_BUSY)
 
@@ -267,6 +268,12 @@ class PodJobs:
 
     def pool_uses(self) -> Mapping[str, tuple[int, int]]:
         return pool_uses(self._service.controller.state)
+
+    def closed_nodes(self) -> Mapping[NodeName, str]:
+        nodes = self._service.controller.state.nodes
+        return {
+            name: node.drain_reason for name, node in nodes.items() if node.draining and node.closed_by == CHECKED_BY
+        }
 
     def stop_text(self, job_id: JobId) -> str:
         state = self._service.controller.state

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any
 from unittest import mock
 
-from penstock.engines.kubernetes import binding, engine, nominating, saying, sessions, settling, stops
+from penstock.engines.kubernetes import binding, engine, nominating, offers, saying, sessions, settling, stops
 from penstock.engines.kubernetes.api import reflector
 from penstock.engines.kubernetes.operator import applying, queuemap, statuses, telling
 from penstock.engines.kubernetes.shadow import gangs
@@ -26,6 +26,7 @@ PACE: tuple[tuple[Any, str, Any], ...] = (
     (binding, "EVICTION_WAIT_S", 0.05), (stops, "EVICTION_WAIT_S", 0.05), (binding, "WAIT_S", (0.005, 0.05)),
     (statuses, "PAUSE_S", 0.03), (gangs, "AGAIN_S", 0.03), (gangs, "GIVE_UP_S", 0.2), (gangs, "PARTIAL_S", 0.1),
     (queuemap, "AGAIN_S", 0.05), (reflector, "BACKOFF_S", (0.01, 0.05)),
+    (offers, "SOON_S", 0.5),
 )  # fmt: skip
 """Pauses of the engine that are shorter here."""
 PLAIN = Plain()

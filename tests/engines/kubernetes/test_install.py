@@ -13,9 +13,12 @@ from penstock.engines.kubernetes.install import writing
 from penstock.engines.kubernetes.install.objects import objects
 from penstock.engines.kubernetes.install.rights import ROLES, SHADOW, own_roles
 from penstock.engines.kubernetes.install.values import Values
+from penstock.sim.apiserver.requests import Fault
 from penstock.sim.apiserver.store import Kind
 from penstock.sim.pods.world import PodWorld, play_world
 from tests.engines.kubernetes import scenes, storage
+from tests.engines.kubernetes import test_devices_tainting as tainted
+from tests.engines.kubernetes import test_scenarios_devices as devices
 from tests.engines.kubernetes.helpers import run, until
 from tests.engines.kubernetes.test_engine_faults import withdrawn_start
 
@@ -157,6 +160,8 @@ def rights_for(seen):
         rest = rest[2:]
     resource = "/".join((rest[0], *rest[2:]))
     verb = VERBS[seen.method]
+    if resource == "resourceclaims/status":  # since 1.36 both are needed for what a scheduler writes there
+        return {(group, resource, verb), (group, "resourceclaims/binding", verb)}
     if verb == "get" and len(rest) == 1:
         verb = "watch" if seen.query.get("watch") else "list"
     return {(group, resource, verb), (group, resource, "list" if seen.query.get("sendInitialEvents") else verb)}
@@ -201,6 +206,14 @@ async def everything(s):
         storage.claim(s, name, of)
     s.pod("reader", gpus=0, volumes=storage.using("made", "there"))
     await until(lambda: s.where("reader") == ["n1"])
+    devices.gpus(s, 1)
+    s.api.faults.append(Fault("PATCH", "resourceclaims", 409))
+    s.pod("first", gpus=0, **devices.USES)
+    await devices.bound(s, "first")
+    box = {"name": "main", "image": "none", "resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}}
+    s.ends("first")
+    s.pod("second", containers=[box])
+    await devices.bound(s, "second")
     s.gang("big", 3, gpus=4)
     await s.waits("big-0")
     await until(lambda: s.events("big-0"))
@@ -217,6 +230,13 @@ def asked_for():
             await withdrawn_start(s)
             await three_attempts(s)
             found.update(*map(rights_for, s.api.seen))
+
+        closed = {"n1": "it failed"}
+        async with tainted.keeping(closed) as server:
+            await until(lambda: len(tainted.rules(server)) == 1)
+            closed.clear()
+            await until(lambda: not tainted.rules(server))
+            found.update(*map(rights_for, server.seen))
 
     run(work)
     for seed in range(25):

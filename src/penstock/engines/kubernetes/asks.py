@@ -38,8 +38,6 @@ def unsupported(pod: Pod) -> Iterator[Unsupported]:
     vendors = list(device_counts(sums))
     if len(vendors) > 1:
         yield Unsupported("resources", f"devices of several vendors ({', '.join(vendors)}) for one pod")
-    if spec.resource_claims:
-        yield Unsupported("resourceClaims", "devices by resource claims (DRA)")
     for rule in spec.topology_spread_constraints:
         if rule.when_unsatisfiable == "DoNotSchedule" and rule.max_skew < 1:
             yield Unsupported("topologySpreadConstraints", f"maxSkew {rule.max_skew}, expected 1 or more")

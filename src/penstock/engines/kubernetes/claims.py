@@ -7,6 +7,7 @@ ready just before its pod is bound.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from penstock.core.model.affinity import AffinityRule
 from penstock.core.model.ids import NodeName
 from penstock.core.model.selectors import LabelTerms
 from penstock.engines.kubernetes.amounts import Sums, sum_of
@@ -53,10 +54,16 @@ class Claims(Protocol):
 
 
 class AllClaims:
-    """All kinds of claims together."""
+    """All kinds of claims together.
 
-    def __init__(self, kinds: Sequence[Claims] = ()) -> None:
-        self._kinds = tuple(kinds)
+    Args:
+        together: gives the rules that keep pods with a claim in common on one node.
+    """
+
+    def __init__(
+        self, kinds: Sequence[Claims] = (), together: Callable[[Pod], tuple[AffinityRule, ...]] = lambda _: ()
+    ) -> None:
+        self._kinds, self.together = tuple(kinds), together
 
     def refusal(self, pod: Pod) -> Refused | None:
         return next(filter(None, (kind.refusal(pod) for kind in self._kinds)), None)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from penstock.core.messages.orders import Addressed, Order
 from penstock.core.messages.reports import ReplicaKey
@@ -17,14 +18,16 @@ from penstock.core.model.ids import JobId, NodeName, PoolName
 from penstock.engines.kubernetes.api.client import Client, Kind
 from penstock.engines.kubernetes.api.reflector import CallSink, Reflector
 from penstock.engines.kubernetes.asks import SCHEDULER
+from penstock.engines.kubernetes.avoiding import Avoiding
 from penstock.engines.kubernetes.binding import PODS, Binder
 from penstock.engines.kubernetes.budgets import Budgets
 from penstock.engines.kubernetes.claims import AllClaims
+from penstock.engines.kubernetes.devices.kind import DeviceClaims
 from penstock.engines.kubernetes.gangs.dialects import NotYet, gang_of
 from penstock.engines.kubernetes.gangs.gang import Facts, Gang, Slot
 from penstock.engines.kubernetes.gangs.registry import Gangs
-from penstock.engines.kubernetes.gangs.workloads import Workload
 from penstock.engines.kubernetes.judging import Judging
+from penstock.engines.kubernetes.looking import Looking
 from penstock.engines.kubernetes.names import CHECKPOINT_ANNOTATION, CLUSTER_ANNOTATION, POOL_LABEL
 from penstock.engines.kubernetes.nominating import Nominating
 from penstock.engines.kubernetes.objects.nodes import Node
@@ -63,7 +66,7 @@ class KubernetesEngine:
     def __init__(
         self, client: Client, server: Server, draw: random.Random | None = None, queues: Where | None = None
     ) -> None:
-        self._server, self._client = server, client
+        self._server, self._client, self._draw = server, client, draw
         self._gangs = Gangs()
         self._budgets = Budgets(server, self._gangs)
         node_sink = CallSink(self._node_changed, self._node_removed, self.begin)
@@ -73,9 +76,9 @@ class KubernetesEngine:
         self.view = ClusterView(
             client,
             Heard(
-                self._workload_changed,
-                self._workload_gone,
-                self._more_said,
+                lambda workload: self._looking.workload_changed(workload),  # noqa: PLW0108 - not made yet
+                lambda workload: self._looking.workload_gone(workload),  # noqa: PLW0108 - not made yet
+                lambda namespace: self._looking.more_said(namespace),  # noqa: PLW0108 - not made yet
                 self._reselect_all,
                 self._budgets.changed,
                 self._budgets.removed,
@@ -85,9 +88,11 @@ class KubernetesEngine:
         )
         self._selectors = Selectors(self.view.labels_of)
         self.volumes = Volumes(client, self.nodes.objects, self._pods_at, self.begin, draw)
-        claims = AllClaims((self.volumes,))
+        self.devices = self._device_claims()
+        claims = AllClaims((self.volumes, self.devices), self.devices.together)
         self.standing = Nodes(server, self.nodes.objects, self._obey, self._pool_of, claims.offered)
         self._judging = Judging(self.nodes.objects, self.standing, self._selectors, self._budgets, claims)
+        self._avoiding = Avoiding(self._gangs, self._judging, self.standing)
         wrote, identity = self.pods.wrote, server.identity
         maker = Maker(client, self.view.elastic_jobs, self.pods.objects, wrote, identity, draw)
         binder = Binder(client, wrote, identity, draw)
@@ -98,6 +103,7 @@ class KubernetesEngine:
         self._queue_map = QueueMap(client, queues, draw) if queues is not None else None
         self._applying = Applying(client, server, self.view.declared, self.standing.hello_all, self._queue_map)
         self._offers = Offers(server, self.view, self.standing, self._gangs, self._judging, self.placing, self._saying)
+        self._looking = Looking(self.view, self.volumes, self.devices, self.standing, self._gangs, self._offers)
         self._settling = Settling(
             server,
             self._gangs,
@@ -113,11 +119,16 @@ class KubernetesEngine:
         """What jobs ask for that were in the log already when the engine began."""
         self._finished: dict[ReplicaKey, Pod] = {}
         """Pods that were over already when the engine began, by the replica that they were."""
-        self._beginning = False
-        """Pods are looked at for the first time."""
-        self._all_anew = False
-        """What selectors select has to be counted anew on all nodes."""
+        self._beginning = self._all_anew = False
+        """Pods are looked at for the first time; what selectors select has to be counted anew on all nodes."""
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _device_claims(self) -> DeviceClaims:
+        return DeviceClaims(
+            self._client, self.nodes.objects, self.pods.objects, self._pods_at, partial(self.view.pod_group, "native"),
+            lambda pod: self._avoiding.places_of(pod),  # noqa: PLW0108 - not made yet
+            lambda *what: self._avoiding.avoid(*what), self.begin, self._server, self._draw,  # noqa: PLW0108
+        )  # fmt: skip
 
     def _pool_of(self, labels: Mapping[str, str]) -> PoolName:
         """Return the pool that a node names, where there is one of that name."""
@@ -130,9 +141,6 @@ class KubernetesEngine:
     def _node_removed(self, node: Node) -> None:
         self.node_gone(NodeName(node.metadata.name))
 
-    def _more_said(self, namespace: str) -> None:
-        self._offers.more_said(namespace)
-
     def _pods_at(self, node: NodeName) -> Iterable[Pod]:
         return self.standing.at(node).pods.values()
 
@@ -141,9 +149,10 @@ class KubernetesEngine:
         self._loop = asyncio.get_running_loop()
         for job in self._server.live():
             self._adopt(job)
-        works = [self.nodes.run(), self.pods.run(), self.view.run(), self.volumes.run(), self.standing.report(),
-                 self.standing.stand(), self._settle(), self._again(), self._saying.run(), self._telling.run(),
-                 self._applying.run(), self._nominating.run(lambda: self.standing.begun)]  # fmt: skip
+        works = [self.nodes.run(), self.pods.run(), self.view.run(), self.volumes.run(), self.devices.run(),
+                 self.standing.report(), self.standing.stand(), self._settle(), self._again(), self._saying.run(),
+                 self._telling.run(), self._applying.run(),
+                 self._nominating.run(lambda: self.standing.begun)]  # fmt: skip
         if self._queue_map is not None:
             works.append(self._queue_map.run())
         try:
@@ -194,7 +203,8 @@ class KubernetesEngine:
 
     def begin(self) -> None:
         """Introduce all nodes once all lists are whole: before, what runs on them is not known."""
-        whole = self.nodes.whole and self.pods.whole and self.view.whole and self.volumes.view.whole
+        whole = self.nodes.whole and self.pods.whole and self.view.whole
+        whole = whole and self.volumes.view.whole and self.devices.view.whole
         if self.standing.begun or not whole:
             return
         self.standing.begun = self._beginning = True
@@ -240,6 +250,7 @@ class KubernetesEngine:
             return  # what says more of it may come later
         ours = pod.spec.scheduler_name == SCHEDULER
         self.volumes.pod_changed(pod)
+        self.devices.pod_changed(pod)
         self._stand(pod, ours=ours)
         if not ours or pod.over or pod.leaving:
             self._offers.drop(pod)
@@ -253,17 +264,9 @@ class KubernetesEngine:
         elif not pod.spec.scheduling_gates:
             self._offers.offer(pod)
 
-    def _workload_changed(self, workload: Workload) -> None:
-        if self.view.started_here(workload):
-            self.volumes.workload_changed(workload)
-        self._offers.workload_changed(workload)
-
-    def _workload_gone(self, workload: Workload) -> None:
-        self.volumes.workload_gone(workload)
-        self._offers.workload_gone(workload)
-
     def pod_gone(self, pod: Pod) -> None:
         self.volumes.pod_gone(pod)
+        self.devices.pod_gone(pod)
         node = self._at.pop(pod.key, None)
         if node is not None:
             self._leave(self.standing.at(node), pod)
@@ -397,25 +400,13 @@ class KubernetesEngine:
                 self._gangs.mark(gang)
         return True
 
-    def _look_at_claims(self) -> None:
-        """Look again at what claims volumes that have changed."""
-        again = self.volumes.turn()
-        for node in again.nodes:
-            self.standing.hello(node)
-        if again.all_nodes:
-            self.standing.hello_all()
-        for pod in again.pods:
-            self.pod_changed(pod)
-        for gang_id in again.gangs:
-            self._offers.claims_changed(gang_id)
-
     async def _settle(self) -> None:
         while True:
             await asyncio.sleep(FLUSH_S)
             if self.standing.begun:
                 if self._reselect():
                     self.standing.flush()  # the server hears what stands where before it hears of who minds
-                self._look_at_claims()
+                self._looking.turn(self.pods.objects, self.pod_changed)
                 self._settling.turn(asyncio.get_running_loop().time())
                 self._budgets.turn()
                 self.placing.give_up_overdue()

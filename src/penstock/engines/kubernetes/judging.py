@@ -9,12 +9,13 @@ from penstock.core.messages.reports import NodeCheck, ReplicaKey
 from penstock.core.model.affinity import NODE
 from penstock.core.model.ids import NodeName
 from penstock.core.model.resources import ReplicaAsk
-from penstock.core.model.selectors import accepted, not_tolerated
+from penstock.core.model.selectors import LabelRule, LabelTerms, accepted, not_tolerated
 from penstock.engines.kubernetes.amounts import BadAmount, Sums, pod_sums, sum_of
-from penstock.engines.kubernetes.asks import ask_of, gathered, keys_of, unsupported
+from penstock.engines.kubernetes.asks import all_of, ask_of, gathered, keys_of, unsupported
 from penstock.engines.kubernetes.budgets import Budgets
 from penstock.engines.kubernetes.claims import AllClaims
-from penstock.engines.kubernetes.gangs.gang import Gang, Refused, Slot, differs, slots_of
+from penstock.engines.kubernetes.gangs.gang import Gang, GangId, Refused, Slot, differs, slots_of
+from penstock.engines.kubernetes.nodes import NAME_FIELD
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.onnode import Standing
@@ -27,6 +28,8 @@ class Asking:
 
     def __init__(self, standing: Nodes, selectors: Selectors, claims: AllClaims) -> None:
         self._standing, self._selectors, self.claims = standing, selectors, claims
+        self._avoided: dict[GangId, dict[NodeName, float]] = {}
+        """Nodes that turned out not to have what a gang claims, and until when it is not planned there again."""
 
     def ask_of(self, gang: Gang, pod: Pod) -> ReplicaAsk:
         """Return what a pod of a gang asks for. Raises: BadAmount."""
@@ -34,7 +37,24 @@ class Asking:
         if gang.facts.near is not None and gang.size > 1:
             rule = gathered(gang.facts.near, f"gang {gang.label}")
             rules, selected = (*rules, rule), tuple(sorted((*selected, rule.selector)))
-        return ask_of(pod, selected, rules, self.claims.terms(pod), self.claims.sums(pod))
+        if together := self.claims.together(pod):
+            rules, selected = (*rules, *together), tuple(sorted((*selected, *(rule.selector for rule in together))))
+        reached = all_of(self.claims.terms(pod), self._not_avoided(gang))
+        return ask_of(pod, selected, rules, reached, self.claims.sums(pod))
+
+    def avoid(self, gang: Gang, node: NodeName, until_s: float) -> None:
+        """Plan a gang somewhere else until then (of the loop's clock)."""
+        self._avoided.setdefault(gang.id, {})[node] = until_s
+
+    def avoid_no_more(self, gang_id: GangId, now_s: float) -> None:
+        """Forget what a gang avoided until now."""
+        left = {node: until_s for node, until_s in self._avoided.pop(gang_id, {}).items() if until_s > now_s}
+        if left:
+            self._avoided[gang_id] = left
+
+    def _not_avoided(self, gang: Gang) -> LabelTerms:
+        nodes = self._avoided.get(gang.id)
+        return ((LabelRule(NAME_FIELD, "not_in", tuple(sorted(nodes))),),) if nodes else ()
 
     def sums_of(self, pod: Pod) -> Sums:
         """Return what a pod takes of its node; what cannot be read counts as nothing: the kubelet refuses it."""

@@ -67,14 +67,14 @@ def node_spec(
         offered: gives what it has for claims.
     Raises: BadAmount for a quantity that cannot be read.
     """
-    allocatable = read(node.status.allocatable or node.status.capacity)
+    allocatable = sum_of((read(node.status.allocatable or node.status.capacity), offered(node)))
     labels = node.metadata.labels
     kept = {key: value for key, value in labels.items() if key in keys}
     if NAME_FIELD in keys:
         kept[NAME_FIELD] = node.metadata.name
     return PenstockNode(
         name=NodeName(node.metadata.name),
-        capacity=host_of(sum_of((allocatable, offered(node)))),
+        capacity=host_of(allocatable),
         devices=_devices(allocatable, labels),
         pool=pool_of(labels),
         labels=tuple(sorted(kept.items())),

@@ -15,6 +15,9 @@ from penstock.engines.kubernetes.server import Server
 from penstock.engines.kubernetes.sessions import Nodes
 from penstock.engines.kubernetes.view import ClusterView
 
+SOON_S = 2.0
+"""What is about to come is there by then; else it is said that it is missing."""
+
 
 class Offers:
     """Takes in what waits. Everything runs on the engine's loop."""
@@ -33,10 +36,19 @@ class Offers:
         self._judging, self._placing, self._saying = judging, placing, saying
         self._waiting: dict[str, Pod] = {}
         """Pods that wait for an object which says what their gang is."""
+        self._lacking: dict[str, tuple[Pod, Refused]] = {}
+        """Pods that lack something which is about to come."""
 
     def drop(self, pod: Pod) -> None:
         """Forget a pod that does not wait any more."""
         self._waiting.pop(pod.key, None)
+        self._lacking.pop(pod.key, None)
+
+    def _say_still(self, pod: Pod) -> None:
+        """Say what a pod lacks if it lacks it still."""
+        known = self._lacking.get(pod.key)
+        if known is not None and known[0] is pod:
+            self._saying.refuse([pod], known[1])
 
     def offer(self, pod: Pod) -> None:
         """Add a pod to its gang; one that can never be placed gets a condition instead."""
@@ -52,8 +64,13 @@ class Offers:
         except ValueError as error:
             refused = Refused("InvalidGang", str(error))
         self._waiting.pop(pod.key, None)
+        self._lacking.pop(pod.key, None)
         if refused is not None:
-            self._saying.refuse([pod], refused)
+            if refused.soon:
+                self._lacking[pod.key] = pod, refused
+                self._nodes.later(SOON_S, lambda: self._say_still(pod))
+            else:
+                self._saying.refuse([pod], refused)
             self._gangs.take(pod)
             return
         gang = self._gangs.put(pod, *self._beyond(pod, gang_id, facts))

@@ -139,6 +139,10 @@ class Server(NodeServer, Protocol):
         """Return how many devices each pool has, and how many of them jobs hold."""
         ...
 
+    def closed_nodes(self) -> Mapping[NodeName, str]:
+        """Return the nodes that were closed for their failures, and why."""
+        ...
+
     def stop_text(self, job_id: JobId) -> str:
         """Return why a job's attempt is being stopped, with numbers."""
         ...

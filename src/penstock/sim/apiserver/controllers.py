@@ -7,6 +7,7 @@ One call of `reconcile` brings everything one step on; tests call it as often as
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from penstock.sim.apiserver.claims import ClaimController, trouble_with
 from penstock.sim.apiserver.pods import OVER, set_condition
 from penstock.sim.apiserver.refusals import Refused
 from penstock.sim.apiserver.selecting import Object, selected
@@ -24,6 +25,7 @@ class Controllers:
     def __init__(self, store: Store) -> None:
         self._store, self._seen = store, 0
         self.volumes = VolumeControllers(store)
+        self._claims = ClaimController(store)
 
     def reconcile(self) -> None:
         if self._seen == self._store.version:
@@ -37,6 +39,7 @@ class Controllers:
         for key, budget in list(self._store.all_of("poddisruptionbudgets").items()):
             self._budget(key, budget)
         self.volumes.reconcile()
+        self._claims.reconcile()
 
     def _collect(self) -> None:
         """Delete objects whose owner is gone."""
@@ -222,6 +225,10 @@ class Kubelets:
             self.refused.append(f"{key[1]}: {short}")
             self._set(key, phase="Failed", reason=f"OutOf{short}", message=f"Node didn't have enough resource: {short}")
             return
+        trouble = trouble_with(self._store, pod)
+        if trouble:
+            self.refused.append(f"{key[1]}: {trouble}")
+            return  # it looks again
         self._began[pod["metadata"]["uid"]] = now_s
         let_run(self._store, key)
 

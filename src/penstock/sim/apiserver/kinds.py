@@ -6,6 +6,7 @@ Sources: pkg/registry/core/pod/storage (binding, eviction) and pkg/apis of Kuber
 from collections.abc import Mapping
 
 from penstock.engines.kubernetes.install.crds import crds
+from penstock.sim.apiserver.claims import ResourceClaims
 from penstock.sim.apiserver.definitions import Defined
 from penstock.sim.apiserver.pods import OVER, Pods, set_condition
 from penstock.sim.apiserver.refusals import Refused, conflict, invalid, too_many
@@ -161,6 +162,11 @@ def usual_kinds() -> dict[tuple[str, str], Kind]:
         Kind("storage.k8s.io", "v1", "csinodes", "CSINode", False, plain, has_status=False),
         Kind("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False, plain, has_status=False),
         Kind("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", True, plain, has_status=False),
+        Kind("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", True, ResourceClaims()),
+        Kind("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True, plain, has_status=False),
+        Kind("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False, plain, has_status=False),
+        Kind("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False, plain, has_status=False),
+        Kind("resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", False, plain),
         *(_defined(one) for one in crds()),
     ]
     return {(kind.group, kind.plural): kind for kind in found}

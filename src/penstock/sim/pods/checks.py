@@ -47,7 +47,7 @@ class Checks:
         """When each budget last changed, or lost a pod."""
         self._runs_since_s: dict[str, float] = {}
         """Since when each pod runs, by its uid."""
-        self._disks = DiskChecks(store, self._found)
+        self._disks = DiskChecks(store, self.found)
         self.bound = 0
         self.evicted = 0
         store.listeners.append(self._see)
@@ -75,9 +75,10 @@ class Checks:
             else:
                 self._disturbed_s[node] = self._now_s()
         elif was and node != was:
-            self._found(f"pod {change.new['metadata']['name']} moved from {was} to {node}")
+            self.found(f"pod {change.new['metadata']['name']} moved from {was} to {node}")
 
-    def _found(self, text: str) -> None:
+    def found(self, text: str) -> None:
+        """Note a violation."""
         self.violations.append(f"at {self._now_s():.2f} s: {text}")
 
     def _bound(self, pod: Object) -> None:
@@ -87,18 +88,18 @@ class Checks:
             return
         short = short_of(self._store, pod)
         if short:
-            self._found(f"pod {name} was bound to {node}, which has too little {short}")
+            self.found(f"pod {name} was bound to {node}, which has too little {short}")
         target = self._store.all_of("nodes").get(("", node))
         if target is None:
             return
         if target["spec"].get("unschedulable"):
-            self._found(f"pod {name} was bound to {node}, which is cordoned")
+            self.found(f"pod {name} was bound to {node}, which is cordoned")
         self._disks.pod_bound(pod)
         for found in (*self._twice(pod), *self._of_two_attempts(pod)):
-            self._found(found)
+            self.found(found)
         for other in self._running_on(node):
             if other["metadata"]["uid"] != pod["metadata"]["uid"] and (repels(pod, other) or repels(other, pod)):
-                self._found(f"pod {name} was bound to {node} beside {other['metadata']['name']}, against their rules")
+                self.found(f"pod {name} was bound to {node} beside {other['metadata']['name']}, against their rules")
         self._quota()
 
     def _note_lost(self, pod: Object) -> None:
@@ -123,7 +124,7 @@ class Checks:
             healthy, least = budget_of(self._store, budget)
             settled = self._now_s() - self._unsettled_s.get(name, 0.0) > SETTLED_S
             if healthy < least and settled and not self._excused():
-                self._found(f"pod {pod['metadata']['name']} left budget {name} {healthy} running of {least}")
+                self.found(f"pod {pod['metadata']['name']} left budget {name} {healthy} running of {least}")
         self._note_lost(pod)
 
     def _running_on(self, node: str) -> Iterator[Object]:
@@ -158,7 +159,7 @@ class Checks:
         for one in self._config.queues:
             most = dict(one.max).get("devices")
             if most is not None and held.get(one.name, 0) * 1000 > most:
-                self._found(f"queue {one.name} holds {held[one.name]} devices of {most / 1000:g}")
+                self.found(f"queue {one.name} holds {held[one.name]} devices of {most / 1000:g}")
 
     def look(self, gangs: Mapping[str, list[str]]) -> None:
         """Check that no gang is there in part for long."""
@@ -170,7 +171,7 @@ class Checks:
             if any(bound) and not all(bound) and not over:
                 since_s = self._in_part_since_s.setdefault(gang, now_s)
                 if now_s - since_s > IN_PART_S:
-                    self._found(f"gang {gang} has been bound in part for {now_s - since_s:.0f} s")
+                    self.found(f"gang {gang} has been bound in part for {now_s - since_s:.0f} s")
                     self._in_part_since_s[gang] = now_s
             else:
                 self._in_part_since_s.pop(gang, None)

@@ -13,6 +13,8 @@ from penstock.sim.pods.disks import Disks
 
 SMALL_GPUS = 3
 """Most that the queue `small` may hold at once."""
+TEMPLATES = ("one", "two", "large", "part")
+"""Of claims."""
 
 
 class People:
@@ -38,8 +40,8 @@ class People:
             await asyncio.sleep(self._rng.expovariate(1.5))
             action = self._rng.choices(
                 (self.single, self.gang, self.job, self.foreign, self.apart, self.delete, self.budget, self.change,
-                 self.elastic, self.change_elastic),
-                (4, 3, 3, 2, 1, 2, 2, 2, 2, 1),
+                 self.elastic, self.change_elastic, self.claiming),
+                (4, 3, 3, 2, 1, 2, 2, 2, 2, 1, 4),
             )[0]  # fmt: skip
             action()
         for key in list(self._store.all_of("elasticjobs")):
@@ -92,6 +94,25 @@ class People:
         for pod in self.gangs[name]:
             self._want({**first, "metadata": {**first["metadata"], "name": pod}})
 
+    def claiming(self) -> None:
+        """Pods with devices by claims: one, a gang, pods that share a claim, or a Job."""
+        name, size = self._name("c"), self._rng.randint(1, 3)
+        labels = {"penstock.dev/gang": name, "penstock.dev/gang-size": str(size)}
+        uses: dict[str, str] = {"resourceClaimTemplateName": self._rng.choice(TEMPLATES)}
+        if size > 1 and self._rng.random() < 0.4:
+            spec = self._store.all_of("resourceclaimtemplates")["default", uses["resourceClaimTemplateName"]]["spec"]
+            kind = self._store.kind("resource.k8s.io", "resourceclaims")
+            self._store.create(kind, "default", {"metadata": {"name": name}, "spec": spec["spec"]})
+            uses = {"resourceClaimName": name}
+        claims = [{"name": "devices", **uses}]
+        if self._rng.random() < 0.3:
+            self.job(resourceClaims=claims)
+            return
+        first = self.body(name, 0, labels=labels, resourceClaims=claims)
+        self.gangs[name] = [f"{name}-{i}" for i in range(size)]
+        for pod in self.gangs[name]:
+            self._want({**first, "metadata": {**first["metadata"], "name": pod}})
+
     def apart(self) -> None:
         """Pods of which no two may be on one node."""
         name = self._name("a")
@@ -100,10 +121,11 @@ class People:
         for i in range(2):
             self._want(self.body(f"{name}-{i}", 0, labels={"app": name}, affinity=affinity))
 
-    def job(self) -> None:
+    def job(self, **spec_of_pods: Any) -> None:
         name, size = self._name("j"), self._rng.randint(1, 3)
         self.jobs.append(name)
-        template = self.body(name, self._rng.randint(0, 2), size=size, **self._disks.for_pods(name))
+        more = {**self._disks.for_pods(name), **spec_of_pods}
+        template = self.body(name, self._rng.randint(0, 2), size=size, **more)
         queue = template["metadata"]["labels"].get("penstock.dev/queue", "default")
         spec = {
             "suspend": self._rng.random() < 0.8,

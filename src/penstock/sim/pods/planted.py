@@ -13,6 +13,8 @@ from penstock.core.model.cluster import OthersLoad
 from penstock.engines.kubernetes import asks, binding, budgets, judging, nodes, onnode, placing, selectors, sessions
 from penstock.engines.kubernetes.api.errors import KubernetesError
 from penstock.engines.kubernetes.api.reflector import Reflector
+from penstock.engines.kubernetes.devices import kind
+from penstock.engines.kubernetes.devices.use import Use
 from penstock.engines.kubernetes.engine import KubernetesEngine
 from penstock.engines.kubernetes.gangs.gang import Gang
 from penstock.engines.kubernetes.objects.answers import Status
@@ -152,6 +154,14 @@ PLANTED_BUGS: dict[str, Bug] = {
     "others_rules_ignored": Bug(
         "rules of pods about others keep nobody off",
         (Patch(selectors.Selectors, "use", always(())),),
+    ),
+    "bound_without_claims": Bug(
+        "a pod is bound before its claims are allocated and reserved (volcano#5119)",
+        (Patch(kind.DeviceClaims, "prepare", _ready_at_once),),
+    ),
+    "devices_given_twice": Bug(
+        "a device that a claim has counts as free (kubernetes#136269)",
+        (Patch(Use, "taken", always(False)), Patch(Use, "touched", always(False))),
     ),
     "gangs_in_part": Bug(
         "a gang is placed before all its pods are there",

@@ -11,8 +11,9 @@ from penstock.control.controller import Controller
 from penstock.core.model.cluster import ClusterConfig, Queue, Settings
 from penstock.core.model.ids import QueueName
 from penstock.core.state import invariants
-from penstock.engines.kubernetes import binding, engine, placing, sessions, settling, stops
+from penstock.engines.kubernetes import avoiding, binding, engine, placing, sessions, settling, stops
 from penstock.engines.kubernetes.api import reflector
+from penstock.engines.kubernetes.devices import tidying, writing
 from penstock.engines.kubernetes.volumes import getting, volumes
 from penstock.sim.apiserver.controllers import Controllers, Kubelets, short_of
 from penstock.sim.apiserver.kinds import bind
@@ -20,8 +21,10 @@ from penstock.sim.apiserver.pods import OVER
 from penstock.sim.apiserver.refusals import Refused
 from penstock.sim.apiserver.requests import Api
 from penstock.sim.apiserver.selecting import Object
+from penstock.sim.pods import devices
 from penstock.sim.pods.checks import GPU, Checks
 from penstock.sim.pods.client import CALM, Trouble
+from penstock.sim.pods.devices import DeviceChecks
 from penstock.sim.pods.disks import Disks
 from penstock.sim.pods.loop import run
 from penstock.sim.pods.people import SMALL_GPUS, People
@@ -37,7 +40,8 @@ INVARIANTS_SHARE = 0.1
 PACE: tuple[tuple[Any, str, float], ...] = (
     (sessions, "FLUSH_S", 0.1), (engine, "FLUSH_S", 0.1), (sessions, "ALIVE_S", 2.0), (engine, "AGAIN_S", 1.0),
     (settling, "SETTLE_S", 0.5), (placing, "EARLY_S", 2.0), (placing, "REPLACED_S", 5.0), (placing, "PODS_S", 10.0),
-    (getting, "BIND_WAIT_S", 20.0), (volumes, "REFUSED_S", 3.0),
+    (getting, "BIND_WAIT_S", 20.0), (volumes, "REFUSED_S", 3.0), (tidying, "LEFTOVER_S", 2.0),
+    (avoiding, "AVOID_S", 3.0),
     (binding, "EVICTION_WAIT_S", 1.0), (stops, "EVICTION_WAIT_S", 1.0), (sessions, "AGAIN_S", 0.5),
 )  # fmt: skip
 """Pauses of the engine that are shorter here, so that more happens in the same time."""
@@ -83,6 +87,8 @@ class PodWorld:
     async def play(self) -> PodOutcome:
         self.now_s: Callable[[], float] = asyncio.get_running_loop().time
         self.people, self.checks = self.made()
+        self.device_checks = DeviceChecks(self.store, self.now_s, self._stale_leads, self.checks.found)
+        devices.declare(self.store)
         for _ in range(self.rng.randint(2, 4)):
             self.add_node()
         self.start_server()
@@ -122,6 +128,7 @@ class PodWorld:
         while not done() and not self.checks.violations and self.now_s() < DRAINED_S:
             await asyncio.sleep(0.5)
             self.checks.look(self.people.gangs)
+            self.device_checks.look()
             for server in (self.server, *self._old):
                 if server is not None and server.fault is not None:
                     self.checks.violations.append(f"the server failed: {server.fault.exceptions!r}")  # type: ignore[attr-defined]
@@ -142,7 +149,7 @@ class PodWorld:
 
     def big_node(self) -> None:
         """Add a node on which everything fits that waits: what remains has no excuse to wait for ever."""
-        self.add_node(cpu="64", gpus="32")
+        self.add_node(cpu="64", gpus="32", claimed=24)
 
     def _drained(self) -> bool:
         jobs = self.server is not None and not self.server.controller.state.jobs
@@ -176,7 +183,7 @@ class PodWorld:
                 f"not everything has ended: pods {left}; {pods}; jobs {jobs}; {ended} of the cluster"
             )
         self.checks.violations += self.disk.damage
-        self.checks.violations += self.last_checks()
+        self.checks.violations += [*self.device_checks.left(), *self.last_checks()]
 
     async def settled(self) -> None:
         """Look at the world while faults and people rest."""
@@ -213,7 +220,7 @@ class PodWorld:
         self._numbers += 1
         return f"{prefix}{self._numbers}"
 
-    def add_node(self, cpu: str = "", gpus: str = "", zone: str = "") -> None:
+    def add_node(self, cpu: str = "", gpus: str = "", zone: str = "", claimed: int | None = None) -> None:
         name = self.name("n")
         allocatable = {
             "cpu": cpu or self.rng.choice(("4", "8")),
@@ -227,6 +234,7 @@ class PodWorld:
             self.kind("nodes"), "", {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": status}
         )
         self.disks.node_added(name, big=bool(cpu))
+        devices.publish(self.store, name, self.rng, claimed)
 
     async def kubelets_and_controllers(self) -> None:
         while True:
@@ -338,6 +346,7 @@ class PodWorld:
             self.probe("node_gone")
             key = self.rng.choice(nodes)
             self.store.delete(self.kind("nodes"), key)
+            devices.withdraw(self.store, key[1])
             for pod_key, pod in list(self.store.all_of("pods").items()):
                 if pod["spec"].get("nodeName") == key[1] and pod["status"]["phase"] not in OVER:
                     self.store.delete(self.kind("pods"), pod_key, 0)
@@ -377,10 +386,11 @@ def play_world(world: PodWorld) -> PodOutcome:
         setattr(module, name, value)
     pauses, reflector.BACKOFF_S = reflector.BACKOFF_S, (0.05, 0.5)
     waits, binding.WAIT_S = binding.WAIT_S, (0.02, 0.5)
+    claim_waits, writing.WAIT_S = writing.WAIT_S, (0.02, 0.5)
     try:
         return run(world.play())
     finally:
-        reflector.BACKOFF_S, binding.WAIT_S = pauses, waits
+        reflector.BACKOFF_S, binding.WAIT_S, writing.WAIT_S = pauses, waits, claim_waits
         for module, name, value in saved:
             setattr(module, name, value)
 

@@ -47,6 +47,8 @@ class Refused(NamedTuple):
     text: str
     again: bool = False
     """The server is only busy: it may take them later."""
+    soon: bool = False
+    """What is missing is about to come: it is said only if it does not."""
 
 
 class Facts(NamedTuple):

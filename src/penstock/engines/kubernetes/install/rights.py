@@ -51,6 +51,16 @@ ROLES: dict[str, tuple[Rule, ...]] = {
         Rule("penstock.dev", ("queues", "computepools"), FOLLOW),
         Rule("penstock.dev", ("queues/status", "computepools/status"), ("patch",)),
     ),
+    "penstock-devices": (
+        Rule(
+            "resource.k8s.io",
+            ("resourceclaimtemplates", "resourceslices", "deviceclasses", "devicetaintrules"),
+            FOLLOW,
+        ),
+        Rule("resource.k8s.io", ("devicetaintrules",), ("create", "delete")),
+        Rule("resource.k8s.io", ("resourceclaims",), ("get", "list", "watch", "create", "patch")),
+        Rule("resource.k8s.io", ("resourceclaims/status", "resourceclaims/binding"), ("patch",)),
+    ),
     "penstock-ray": (Rule("ray.io", ("rayclusters", "rayjobs"), ("list", "watch", "patch")),),
 }
 """Cluster roles of the server, by name."""

@@ -1,6 +1,7 @@
 """Groups of pods, as objects: native ones, those of scheduler-plugins and those of Volcano; and what they refer to."""
 
 from penstock.engines.kubernetes.objects.common import Condition, LabelSelector, Metadata, Wire
+from penstock.engines.kubernetes.objects.pods import ClaimStatus, PodResourceClaim
 
 
 class GangPolicy(Wire, frozen=True):
@@ -31,11 +32,14 @@ class PodGroupSpec(Wire, frozen=True):
     queue: str = ""
     priority_class_name: str = ""
     priority: int | None = None
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    """Claims that its pods use together, where they name the same."""
 
 
 class PodGroupStatus(Wire, frozen=True):
     conditions: tuple[Condition, ...] = ()
     phase: str = ""
+    resource_claim_statuses: tuple[ClaimStatus, ...] = ()
 
 
 class PodGroup(Wire, frozen=True):

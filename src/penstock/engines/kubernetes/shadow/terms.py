@@ -26,7 +26,7 @@ def is_work(pod: Pod) -> bool:
     if any(gate.name != KUEUE_GATE for gate in pod.spec.scheduling_gates):
         return False  # whoever made it does not want it placed yet
     try:
-        return next(unsupported(pod), None) is None
+        return not pod.spec.resource_claims and next(unsupported(pod), None) is None
     except BadAmount:
         return False
 

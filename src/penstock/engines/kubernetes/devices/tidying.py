@@ -1,0 +1,132 @@
+"""What is left over of starts, and what two claims have at once: found, and taken back."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from penstock.core.model.ids import NodeName
+from penstock.engines.kubernetes.asks import SCHEDULER
+from penstock.engines.kubernetes.devices.claimed import Claimed, Entry
+from penstock.engines.kubernetes.devices.writing import ClaimWriter
+from penstock.engines.kubernetes.objects.devices import Consumer, ResourceClaim
+from penstock.engines.kubernetes.objects.pods import Pod
+
+log = logging.getLogger(__name__)
+
+LEFTOVER_S = 5.0
+"""A pod that has devices, and does not start, loses them after this long."""
+
+
+class Starting:
+    """Pods that have devices, in memory or written, and are not bound yet."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, tuple[Pod, NodeName]] = {}
+        self._due_s: dict[str, float] = {}
+        """Until when each of these that nobody has begun to make ready has to be."""
+
+    def __contains__(self, pod_key: str) -> bool:
+        return pod_key in self._pods
+
+    def all(self) -> Sequence[tuple[Pod, NodeName]]:
+        return tuple(self._pods.values())
+
+    def begin(self, pods: Sequence[tuple[Pod, NodeName]], due_s: float) -> None:
+        """Add pods whose claims got devices together (times of the loop's clock)."""
+        self._pods.update({pod.key: (pod, node) for pod, node in pods})
+        self._due_s.update({pod.key: due_s for pod, _ in pods})
+
+    def prepare(self, pod_key: str) -> None:
+        """Note that the claims of a pod are being made ready."""
+        self._due_s.pop(pod_key, None)
+
+    def end(self, pod_key: str) -> None:
+        self._pods.pop(pod_key, None)
+        self._due_s.pop(pod_key, None)
+
+    def overdue(self, now_s: float) -> Sequence[tuple[Pod, NodeName]]:
+        """Return pods that nobody makes ready, and forget when that is due."""
+        late = [key for key, due_s in self._due_s.items() if due_s <= now_s]
+        for key in late:
+            del self._due_s[key]
+        return [self._pods[key] for key in late if key in self._pods]
+
+
+class Tidying:
+    """Looks for what should not be.
+
+    Args:
+        pods: the copy of the pods; `using`: the pods that use each claim, by its key.
+    """
+
+    def __init__(
+        self,
+        claimed: Claimed,
+        writer: ClaimWriter,
+        starting: Starting,
+        pods: Mapping[tuple[str, str], Pod],
+        using: Mapping[str, Mapping[str, None]],
+    ) -> None:
+        self._claimed, self._writer, self.starting, self._pods, self._using = claimed, writer, starting, pods, using
+        self._left_since_s: dict[tuple[str, Consumer], float] = {}
+
+    def doubled(self, entry: Entry) -> str:
+        """Return which device of a claim another one has, too, that was there before; '' if there is none."""
+        for device, claims in self._claimed.use.doubles_of(entry.claim, self._claimed.inventory):
+            if self._later(claims) == entry.claim:
+                return f"device {device} was given to another ResourceClaim meanwhile"
+        return ""
+
+    def _later(self, claims: Sequence[str]) -> str:
+        """Return which of several claims with one device is to lose it: the newest that nobody runs with."""
+        known = [self._claimed.claims[key] for key in claims if key in self._claimed.claims]
+        idle = [one for one in known if not self._runs_with(one)]
+        newest = max(idle or known, key=lambda one: (_allocated(one), one.metadata.creation_timestamp or "", one.key),
+                     default=None)  # fmt: skip
+        return newest.key if newest is not None and idle else ""
+
+    def _runs_with(self, claim: ResourceClaim) -> bool:
+        """Return whether a pod that has been bound uses a claim."""
+        for one in claim.status.reserved_for:
+            pod = self._pods.get((claim.metadata.namespace, one.name))
+            if one.resource == "podgroups" or (pod is not None and pod.metadata.uid == one.uid and pod.spec.node_name):
+                return True
+        return False
+
+    def used_by_others(self, entry: Entry, pod: Pod) -> bool:
+        """Return whether another pod has a claim, or is about to."""
+        for key in self._using.get(entry.claim, ()):
+            namespace, _, name = key.partition("/")
+            other = self._pods.get((namespace, name))
+            if key != pod.key and (key in self.starting or (other is not None and other.spec.node_name)):
+                return True
+        return False
+
+    async def run(self, release: Callable[[Pod, NodeName], Awaitable[None]]) -> None:
+        """Take devices back that were given to pods which do not start, until cancelled."""
+        while True:
+            await asyncio.sleep(LEFTOVER_S / 5)
+            now_s = asyncio.get_running_loop().time()
+            for pod, node in self.starting.overdue(now_s):
+                await release(pod, node)
+            for key, consumer in self._left(now_s):
+                log.info("a pod does not start with its devices", extra={"pod": consumer.name, "claim": key})
+                await self._writer.take_back(key, consumer, devices=True)
+
+    def _left(self, now_s: float) -> list[tuple[str, Consumer]]:
+        """Return claims of pods of ours that have not been started for a while, and these pods."""
+        idle: dict[tuple[str, Consumer], None] = {}
+        for claim in self._claimed.claims.values():
+            for one in claim.status.reserved_for:
+                pod = self._pods.get((claim.metadata.namespace, one.name))
+                if one.resource != "pods" or pod is None or pod.metadata.uid != one.uid or pod.spec.node_name:
+                    continue
+                if pod.spec.scheduler_name == SCHEDULER and pod.key not in self.starting:
+                    idle[claim.key, one] = None
+        self._left_since_s = {key: self._left_since_s.get(key, now_s) for key in idle}
+        return [key for key in idle if now_s - self._left_since_s[key] >= LEFTOVER_S]
+
+
+def _allocated(claim: ResourceClaim) -> str:
+    has = claim.status.allocation
+    return (has.allocation_timestamp or "") if has is not None else ""
