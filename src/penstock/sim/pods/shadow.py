@@ -36,6 +36,9 @@ class _Plain(People):
     def change_elastic(self) -> None:
         self.delete()
 
+    def claiming(self) -> None:
+        self.gang()
+
 
 class _NoChecks:
     """Stands in for the checks of bindings by Penstock, which are none here."""
@@ -43,6 +46,10 @@ class _NoChecks:
     def __init__(self) -> None:
         self.violations: list[str] = []
         self.bound = 0
+
+    def found(self, text: str) -> None:
+        """Note a violation."""
+        self.violations.append(text)
 
     def look(self, gangs: Mapping[str, list[str]]) -> None:
         """There is nothing to look at while things move."""
