@@ -204,15 +204,22 @@ async def test_a_claim_for_which_a_node_was_chosen_before_ties_its_pod_to_it(c: 
     assert await placed(c, "one") == ["n2"]
 
 
-@in_scene("n1")
-async def test_no_pod_of_a_gang_is_bound_before_all_its_volumes_are_there(c: Scene) -> None:
+TEAM = {"penstock.dev/gang": "team", "penstock.dev/gang-size": "2"}
+
+
+async def team_waits_for_its_volume(c: Scene) -> None:
+    """Begin the start of a gang of two, of which one has a volume that nobody makes."""
     storage_class(c, "zonal")
     c.controllers.volumes.idle = True
     claim(c, "data")
-    labels = {"penstock.dev/gang": "team", "penstock.dev/gang-size": "2"}
-    c.pod("team-0", labels=labels)
-    c.pod("team-1", labels=labels, volumes=using("data"))
+    c.pod("team-0", labels=TEAM)
+    c.pod("team-1", labels=TEAM, volumes=using("data"))
     await until(lambda: SELECTED in claim_of(c, "data")["metadata"].get("annotations", {}))
+
+
+@in_scene("n1")
+async def test_no_pod_of_a_gang_is_bound_before_all_its_volumes_are_there(c: Scene) -> None:
+    await team_waits_for_its_volume(c)
     await asyncio.sleep(0.3)
     assert c.where("team-0", "team-1") == ["", ""]
     c.controllers.volumes.idle = False
@@ -223,19 +230,13 @@ async def test_no_pod_of_a_gang_is_bound_before_all_its_volumes_are_there(c: Sce
 @in_scene("n1")
 async def test_a_start_that_is_not_wanted_any_more_is_given_up_with_its_whole_gang(c: Scene) -> None:
     """A pod that is deleted while the volume of another is made takes the place of its gang along."""
-    storage_class(c, "zonal")
-    c.controllers.volumes.idle = True
-    claim(c, "data")
-    labels = {"penstock.dev/gang": "team", "penstock.dev/gang-size": "2"}
-    c.pod("team-0", labels=labels)
-    c.pod("team-1", labels=labels, volumes=using("data"))
-    await until(lambda: SELECTED in claim_of(c, "data")["metadata"].get("annotations", {}))
+    await team_waits_for_its_volume(c)
     c.delete("team-0")
     await until(lambda: c.states() == {"team": "waiting"})
     assert c.where("team-1") == [""]
     c.controllers.volumes.idle = False
     c.controllers.volumes.reconcile()
-    c.pod("team-0", labels=labels)
+    c.pod("team-0", labels=TEAM)
     assert await placed(c, "team-0", "team-1") == ["n1", "n1"]
 
 

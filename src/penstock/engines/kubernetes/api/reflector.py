@@ -68,6 +68,19 @@ class CallSink(Generic[T]):
         self._removed(old)
 
 
+class ChangeSink(Generic[T]):
+    """A sink that calls one function with an object as it was and as it is; None: it was not there, or is gone."""
+
+    def __init__(self, changed: Callable[[T | None, T | None], None], listed: Callable[[], None]) -> None:
+        self._changed, self.listed = changed, listed
+
+    def changed(self, old: T | None, new: T) -> None:
+        self._changed(old, new)
+
+    def removed(self, old: T) -> None:
+        self._changed(old, None)
+
+
 class _Dropped(Exception):
     """The watch ended as it should: begin the next one where it stopped."""
 

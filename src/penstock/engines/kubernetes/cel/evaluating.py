@@ -107,19 +107,7 @@ class Evaluation:
         return found[at] if there else _no_key(at)
 
     def _logic(self, node: Logic, names: Mapping[str, Any]) -> bool:
-        """A part that decides counts, wherever it stands: errors of the others do not."""
-        decides, failed = node.operator == "||", None
-        for part in node.parts:
-            try:
-                if truth(self.value(part, names)) is decides:
-                    return decides
-            except Failed as error:
-                if self._left < 0:
-                    raise
-                failed = failed or error
-        if failed is not None:
-            raise failed
-        return not decides
+        return self._decided(((part, names) for part in node.parts), decides=node.operator == "||")
 
     def _operated(self, operator: str, one: Any, other: Any) -> Any:
         match operator:
@@ -204,7 +192,7 @@ class Evaluation:
         scopes = [{**names, first.name: item} for item in items]
         self._spend(len(scopes))
         if node.function in ("all", "exists"):
-            return self._any_or_all(last, scopes, decides=node.function == "exists")
+            return self._decided(((last, scope) for scope in scopes), decides=node.function == "exists")
         chosen = scopes
         if node.function != "map" or len(node.arguments) == 3:
             condition = node.arguments[1]
@@ -215,11 +203,12 @@ class Evaluation:
             return [scope[first.name] for scope in chosen]
         return len(chosen) == 1
 
-    def _any_or_all(self, condition: Node, scopes: list[dict[str, Any]], *, decides: bool) -> bool:
+    def _decided(self, parts: Iterable[tuple[Node, Mapping[str, Any]]], *, decides: bool) -> bool:
+        """Return `decides` where one part is that, wherever it stands: errors of the others do not count then."""
         failed = None
-        for scope in scopes:
+        for part, names in parts:
             try:
-                if truth(self.value(condition, scope)) is decides:
+                if truth(self.value(part, names)) is decides:
                     return decides
             except Failed as error:
                 if self._left < 0:

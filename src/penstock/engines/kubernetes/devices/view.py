@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from penstock.engines.kubernetes.api.client import Client, Kind
 from penstock.engines.kubernetes.api.errors import KubernetesError, Missing
-from penstock.engines.kubernetes.api.reflector import Reflector
+from penstock.engines.kubernetes.api.reflector import ChangeSink, Reflector
 from penstock.engines.kubernetes.objects.answers import ResourceList
 from penstock.engines.kubernetes.objects.devices import (
     DeviceClass,
@@ -47,17 +47,6 @@ class Heard(NamedTuple):
     listed: Callable[[], None]
 
 
-class _Sink:
-    def __init__(self, changed: Callable[[Any, Any], None], listed: Callable[[], None]) -> None:
-        self._changed, self.listed = changed, listed
-
-    def changed(self, old: Any, new: Any) -> None:
-        self._changed(old, new)
-
-    def removed(self, old: Any) -> None:
-        self._changed(old, None)
-
-
 class DeviceView:
     """The copies."""
 
@@ -76,7 +65,7 @@ class DeviceView:
         self._looked = False
 
     def _following(self, kind: Kind, into: type[Any], changed: Callable[[Any, Any], None]) -> Reflector[Any]:
-        return Reflector(self._client, kind, into, _Sink(changed, self._heard.listed), draw=self._draw)
+        return Reflector(self._client, kind, into, ChangeSink(changed, self._heard.listed), draw=self._draw)
 
     @property
     def whole(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from penstock.engines.kubernetes.api.client import Client, Kind
-from penstock.engines.kubernetes.api.reflector import Reflector
+from penstock.engines.kubernetes.api.reflector import ChangeSink, Reflector
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.volumes import (
     CsiDriver,
@@ -43,17 +43,6 @@ class Heard(NamedTuple):
     listed: Callable[[], None]
 
 
-class _Sink:
-    def __init__(self, changed: Callable[[Any, Any], None], listed: Callable[[], None]) -> None:
-        self._changed, self.listed = changed, listed
-
-    def changed(self, old: Any, new: Any) -> None:
-        self._changed(old, new)
-
-    def removed(self, old: Any) -> None:
-        self._changed(old, None)
-
-
 class VolumeView:
     """The copies."""
 
@@ -69,7 +58,7 @@ class VolumeView:
         """By class."""
 
         def following(kind: Kind, into: type[Any], changed: Callable[[Any, Any], None]) -> Reflector[Any]:
-            return Reflector(client, kind, into, _Sink(changed, heard.listed), draw=draw)
+            return Reflector(client, kind, into, ChangeSink(changed, heard.listed), draw=draw)
 
         self.claims: Reflector[VolumeClaim] = following(CLAIMS, VolumeClaim, lambda old, new: heard.claim(new or old))
         self.volumes: Reflector[Volume] = following(VOLUMES, Volume, self._volume)
