@@ -32,6 +32,13 @@ LEASES = "/apis/coordination.k8s.io/v1/leases"
 CONFIG_MAPS, EVENTS = "/api/v1/configmaps", "/apis/events.k8s.io/v1/events"
 ELASTIC = "/apis/penstock.dev/v1alpha1/elasticjobs"
 QUEUES, POOLS = "/apis/penstock.dev/v1alpha1/queues", "/apis/penstock.dev/v1alpha1/computepools"
+CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
+STORAGE_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+DEVICE_CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+DEVICE_TEMPLATES = "/apis/resource.k8s.io/v1/resourceclaimtemplates"
+DEVICE_CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+OF_NO_NAMESPACE = (NODES, PRIORITIES, QUEUES, POOLS, VOLUMES, STORAGE_CLASSES, DEVICE_CLASSES, SLICES)
 KINDS = {ELASTIC: "ElasticJob", QUEUES: "Queue", POOLS: "ComputePool"}
 Object = dict[str, Any]
 Play = Callable[..., Coroutine[Any, Any, None]]
@@ -90,7 +97,7 @@ class Kube:
 
     def path(self, root: str, name: str = "", part: str = "") -> str:
         """Return the path of an object of the case, by the path of all of its kind."""
-        if root not in (NODES, PRIORITIES, QUEUES, POOLS):
+        if root not in OF_NO_NAMESPACE:
             *before, plural = root.split("/")
             root = "/".join([*before, "namespaces", self.name, plural])
         return "/".join(filter(None, [root, name, part]))

@@ -129,6 +129,16 @@ def test_a_job_that_is_requeued_to_be_held_starts_no_attempt_in_between():
     assert w.attempt(job).number == 2
 
 
+def test_a_job_that_is_released_before_it_is_held_is_not_held():
+    w = cluster(1, 1)
+    job = w.submit(1)
+    w.run(job)
+    do(w, "requeue_hold", job)
+    assert (do(w, "release", job), do(w, "release", job)) == ([None], ["not_held"])
+    w.leave(job)
+    assert (w.phase(job), w.job(job).hold) == ("waiting", None)
+
+
 def test_a_job_that_ends_otherwise_is_not_held():
     w = cluster(1, 1)
     job = w.submit(1)

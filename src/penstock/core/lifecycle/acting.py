@@ -44,7 +44,8 @@ def why_not(
         case "hold":
             return "held_already" if job.hold is not None else "not_waiting" if job.state != "waiting" else None
         case "release":
-            return None if job.hold is not None else "not_held"
+            to_be_held = job.attempt is not None and job.attempt.requeue_hold
+            return None if job.hold is not None or to_be_held else "not_held"
         case "requeue" | "requeue_hold":
             if job.attempt is not None and job.attempt.leaving:
                 return "stopping"

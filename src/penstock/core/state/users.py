@@ -27,10 +27,13 @@ def fold(event: Change, record: ev.Record, jobs: LiveJobs, indexes: Indexes, con
             hold = JobHold(event.by, record.time_ms)
             new = replace(old, hold=hold, room_made=False, room=(), goes_on=False)
         case ev.JobReleased():
-            if old.hold is None:
+            if old.attempt is not None and old.attempt.requeue_hold:
+                new = replace(old, attempt=replace(old.attempt, requeue_hold=False))
+            elif old.hold is not None:
+                new = replace(old, hold=None)
+                new = replace(new, class_id=indexes.intern(request_class(new, config)))
+            else:
                 raise BrokenInvariant(f"job {old.id} is not held and cannot be released")
-            new = replace(old, hold=None)
-            new = replace(new, class_id=indexes.intern(request_class(new, config)))
         case ev.JobProtected():
             new = replace(old, protected=event.why)
         case ev.JobRequeueRequested():

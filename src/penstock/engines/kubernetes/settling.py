@@ -191,9 +191,8 @@ class Settling:
         if problem == "over":
             self._gangs.reform(gang)
             return
-        seen = self._server.seen(gang.job_id) if gang.job_id is not None else None
-        if problem not in ("", "not_held") or (problem and seen is not None and seen.phase == "stopping"):
-            gang.again_s = _now_s() + SETTLE_S  # it is busy, or to be held once its attempt has ended
+        if problem not in ("", "not_held"):
+            gang.again_s = _now_s() + SETTLE_S  # it is busy
             return
         gang.held = False
         self._gangs.mark(gang)  # its pods may have changed meanwhile

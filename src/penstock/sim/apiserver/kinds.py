@@ -18,6 +18,13 @@ NOTE_MAX = 1024
 """Characters of the note of an event."""
 
 
+class Volumes(Plain):
+    """Claims and volumes: who binds them is in `volumes.py`."""
+
+    def create(self, one: Object, store: Store) -> None:
+        one["status"] = {"phase": "Pending"}
+
+
 class Jobs(Plain):
     """Defaults of batch/v1; what makes its pods is in `controllers.py`."""
 
@@ -156,8 +163,8 @@ def usual_kinds() -> dict[tuple[str, str], Kind]:
         Kind("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", True, plain),
         Kind("batch", "v1", "jobs", "Job", True, Jobs()),
         Kind("", "v1", "services", "Service", True, plain),
-        Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, plain),
-        Kind("", "v1", "persistentvolumes", "PersistentVolume", False, plain),
+        Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, Volumes()),
+        Kind("", "v1", "persistentvolumes", "PersistentVolume", False, Volumes()),
         Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, plain, has_status=False),
         Kind("storage.k8s.io", "v1", "csinodes", "CSINode", False, plain, has_status=False),
         Kind("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False, plain, has_status=False),
