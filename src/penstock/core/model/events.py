@@ -171,8 +171,6 @@ class JobHeld(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class JobReleased(Event, tag=True, frozen=True, omit_defaults=True):
-    """A held job may start, or one that was to be held once its attempt has ended is not."""
-
     job_id: JobId
     by: UserName
 
