@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from penstock.core.model.selectors import accepted, terms_text
-from penstock.engines.kubernetes.asks import NOWHERE
+from penstock.engines.kubernetes.asks import NOWHERE, TERMS_MAX, all_of
 from penstock.engines.kubernetes.objects.common import LabelSelector
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.volumes import StorageCapacity, StorageClass, Volume, VolumeClaim
@@ -150,6 +150,20 @@ def test_the_volumes_of_many_nodes_are_one_rule():
     assert (len(only), len(only[0].values)) == (1, 5000)
     assert accepted((only,), {HOST: "n4999"})
     assert not accepted((only,), {HOST: "n5000"})
+
+
+def test_no_more_alternatives_are_made_than_count():
+    class Watched(tuple):
+        def __iter__(self):
+            for number, one in enumerate(super().__iter__()):
+                assert number <= TERMS_MAX
+                yield one
+
+    disks = Watched(
+        matching.reach_of(volume("1Gi", term(rule(ZONE, "a"), rule(HOST, f"n{i}"))))[0] for i in range(5000)
+    )
+    assert all_of(matching.reach_of(volume("1Gi", term(rule(ZONE, "a")))), disks) == disks[:TERMS_MAX]
+    assert len(all_of(disks, disks)) == TERMS_MAX
 
 
 def test_one_of_several_that_is_anywhere_is_anywhere_and_none_of_none_is_nowhere():
