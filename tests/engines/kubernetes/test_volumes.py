@@ -296,8 +296,8 @@ def test_a_volume_that_was_chosen_is_chosen_by_nobody_else():
     assert there.terms(second.spec, second) == NOWHERE
     assert chosen(there.choose(node("n1"), [first])) == {"a": "only"}, "by its own claim again"
     assert accepted(there.terms(first.spec, first), {HOST: "n1"})
-    there.release(first.key)
-    there.forget()
+    assert there.release(first.key).name == "only"
+    assert accepted(there.terms(second.spec, second), {HOST: "n1"})
     assert chosen(there.choose(node("n1"), [second])) == {"b": "only"}
 
 
