@@ -17,12 +17,26 @@ from penstock.yamltext import VALUES_MAX, jsonable, loaded, read_yaml
         ("a: !!int ''", "not what its tag says"),
         ("a: !!bool x", "not what its tag says"),
         ("a: !!timestamp x", "not what its tag says"),
+        ("a: 0x" + "f" * 5_000, "line 1, column 4: a number has 5,002 characters, expected 1,000 at most"),
+        ("[" + "1:" * 5_000 + "1]", "a number has 10,001 characters"),
         (
             "\n".join([f"a0: &a0 [{'1, ' * 100}]", *(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 100}]" for n in range(1, 9))]),
             "more than",
         ),
     ],
-    ids=["lists", "mappings", "date", "mark", "itself", "int", "bool", "timestamp", "repeated"],
+    ids=[
+        "lists",
+        "mappings",
+        "date",
+        "mark",
+        "itself",
+        "int",
+        "bool",
+        "timestamp",
+        "hexadecimal",
+        "of base 60",
+        "repeated",
+    ],
 )
 def test_a_text_that_cannot_be_a_request_is_refused(tmp_path, monkeypatch, text, said):
     monkeypatch.setattr("penstock.yamltext.VALUES_MAX", 10_000)

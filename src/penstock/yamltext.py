@@ -11,7 +11,22 @@ import yaml
 
 from penstock.core.model.errors import InvalidInput
 
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+NUMBER_CHARACTERS_MAX = 1_000
+"""Of a whole number: Python shows none of more than 4,300 digits, and one of 1,000 in any base has fewer."""
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The safe loader, with a bound on whole numbers."""
+
+    def construct_yaml_int(self, node: yaml.Node) -> int:
+        text = str(self.construct_scalar(node))
+        if len(text) > NUMBER_CHARACTERS_MAX:
+            problem = f"a number has {len(text):,} characters, expected {NUMBER_CHARACTERS_MAX:,} at most"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return int(super().construct_yaml_int(node))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 DEPTH_MAX = 64
 """Depth of nested lists and mappings."""
 KEY_SHOWN_MAX = 40
@@ -71,7 +86,7 @@ def loaded(text: str, *, aliases: bool = True, doubles: bool = True) -> Any:
     """
     try:
         depth, keys = 0, _Keys()
-        for event in yaml.parse(text, Loader=LOADER):  # first: the loader itself would end the process
+        for event in yaml.parse(text, Loader=_Loader):  # first: the loader itself would end the process
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
             elif isinstance(event, yaml.CollectionEndEvent):
@@ -82,7 +97,7 @@ def loaded(text: str, *, aliases: bool = True, doubles: bool = True) -> Any:
                 raise ValueError(TOO_DEEP)
             if not doubles:
                 keys.take(event)
-        return yaml.load(text, Loader=LOADER)  # noqa: S506 - both loaders are safe
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - it is a safe one
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""

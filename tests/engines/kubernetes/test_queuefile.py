@@ -98,6 +98,7 @@ def test_fair_share_is_the_order_of_the_queues_at_the_top(share, before, policy,
             "queues: [{name: a}]\nfairShare: {halfLive: 3}",
             "fairShare.halfLive is not a field (did you mean 'halfLife'?",
         ),
+        (f"queues: [{{name: a, maxCapacity: {{cpu: 0x{'f' * 5_000}}}}}]", "a number has 5,002 characters"),
         ("queues: &a [{name: a}]\nfairShare: *a", "it repeats a part of itself (*alias)"),
     ],
 )

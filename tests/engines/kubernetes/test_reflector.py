@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -155,6 +156,26 @@ def test_an_object_that_no_longer_matches_leaves():
                 label_pod(server, "a")
                 await until(lambda: not copy.objects)
                 assert heard.said == ["+a", "-a"]
+
+    run(work)
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_an_object_that_cannot_be_read_stays_as_it_was_known_and_keeps_nothing_from_the_others(streams):
+    def spoil(one: dict[str, Any]) -> dict[str, Any]:
+        return {**one, "status": {"phase": ["none"]}}
+
+    async def work() -> None:
+        async with served(streams=streams) as (server, client):
+            put_pod(server, "a", terminationGracePeriodSeconds="long")
+            put_pod(server, "b")
+            async with reflected(client) as (copy, heard):
+                server.store.update(server.store.kind("", "pods"), ("default", "b"), spoil)
+                put_pod(server, "c")
+                await until(lambda: "c" in names(copy))
+                assert heard.said == ["+b", "+c"]
+                drop_pod(server, "b")
+                await until(lambda: names(copy) == ["c"])
 
     run(work)
 

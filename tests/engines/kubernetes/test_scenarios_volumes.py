@@ -255,6 +255,25 @@ async def test_a_claim_gets_the_smallest_volume_that_suffices(c: Scene) -> None:
     assert volume_of(c, "data")["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"] == "yes"
 
 
+@in_scene("n1")
+async def test_a_volume_that_a_claim_did_not_get_after_all_goes_to_another_one(c: Scene) -> None:
+    local_class(c)
+    volume(c, "only", on={HOST: "n1"})
+    claim(c, "first", "local")
+    claim(c, "second", "local")
+    c.api.faults.append(Fault("PATCH", f"{VOLUMES}/only", 503, times=1_000))
+    c.pod("one", volumes=using("first"))
+    await until(lambda: c.requests("PATCH", f"{VOLUMES}/only") > 0)
+    c.pod("two", volumes=using("second"))
+    volume(c, "small", size="1Gi", on={HOST: "n1"})
+    await until(lambda: "claim second asks for 10Gi of class local, and no node has that" in c.says("two")[1])
+    c.delete("one")
+    await until(lambda: "one" not in c.states())
+    c.api.faults.clear()
+    assert await placed(c, "two") == ["n1"]
+    assert volume_of(c, "second")["metadata"]["name"] == "only"
+
+
 @in_scene("n1", "n2")
 async def test_pods_of_a_gang_get_a_volume_each(c: Scene) -> None:
     """Only one of two nodes has two disks: nothing else would place them all."""

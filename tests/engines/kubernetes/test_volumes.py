@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from penstock.core.model.selectors import accepted, terms_text
-from penstock.engines.kubernetes.asks import NOWHERE
+from penstock.engines.kubernetes.asks import NOWHERE, TERMS_MAX, all_of
 from penstock.engines.kubernetes.objects.common import LabelSelector
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.volumes import StorageCapacity, StorageClass, Volume, VolumeClaim
@@ -152,6 +152,20 @@ def test_the_volumes_of_many_nodes_are_one_rule():
     assert not accepted((only,), {HOST: "n5000"})
 
 
+def test_no_more_alternatives_are_made_than_count():
+    class Watched(tuple):
+        def __iter__(self):
+            for number, one in enumerate(super().__iter__()):
+                assert number <= TERMS_MAX
+                yield one
+
+    disks = Watched(
+        matching.reach_of(volume("1Gi", term(rule(ZONE, "a"), rule(HOST, f"n{i}"))))[0] for i in range(5000)
+    )
+    assert all_of(matching.reach_of(volume("1Gi", term(rule(ZONE, "a")))), disks) == disks[:TERMS_MAX]
+    assert len(all_of(disks, disks)) == TERMS_MAX
+
+
 def test_one_of_several_that_is_anywhere_is_anywhere_and_none_of_none_is_nowhere():
     somewhere = matching.reach_of(volume("1Gi", term(rule(ZONE, "a"))))
     assert matching.any_of([somewhere, ()]) == ()
@@ -282,8 +296,8 @@ def test_a_volume_that_was_chosen_is_chosen_by_nobody_else():
     assert there.terms(second.spec, second) == NOWHERE
     assert chosen(there.choose(node("n1"), [first])) == {"a": "only"}, "by its own claim again"
     assert accepted(there.terms(first.spec, first), {HOST: "n1"})
-    there.release(first.key)
-    there.forget()
+    assert there.release(first.key).name == "only"
+    assert accepted(there.terms(second.spec, second), {HOST: "n1"})
     assert chosen(there.choose(node("n1"), [second])) == {"b": "only"}
 
 

@@ -169,7 +169,7 @@ class Reflector(Generic[T]):
         while True:
             page = await self._client.page(self._path, following, **self._query)
             for raw in page.items:
-                seen.add(self._take(self._decoder.decode(raw)))
+                seen.add(self._take_read(*self._read(raw)))
             following, version = page.following, version or int(page.resource_version)
             if not following:
                 break
@@ -200,7 +200,7 @@ class Reflector(Generic[T]):
             if seen is None:
                 self._apply(event, raw)
             else:
-                seen.add(self._take(self._decoder.decode(raw)))
+                seen.add(self._take_read(*self._read(raw)))
         raise _Dropped
 
     async def _follow(self, **query: str) -> None:
@@ -224,15 +224,30 @@ class Reflector(Generic[T]):
             yield event.type, event.object
 
     def _apply(self, event: str, raw: msgspec.Raw) -> None:
-        one = self._decoder.decode(raw)
+        about, one = self._read(raw)
         if event == "DELETED":
-            key = _key(one)
+            key = _key(about)
             known = self.objects.get(key)
-            if known is not None and (_version(known) <= _version(one)):
+            if known is not None and (_version(known) <= _version(about)):
                 self._sink.removed(self.objects.pop(key))
         else:
-            self._take(one)
-        self.version = max(self.version, _version(one))
+            self._take_read(about, one)
+        self.version = max(self.version, _version(about))
+
+    def _read(self, raw: msgspec.Raw) -> tuple[HasMetadata, T | None]:
+        """Return what an object is about, and the object; None for one that cannot be read."""
+        try:
+            one = self._decoder.decode(raw)
+        except msgspec.MsgspecError as error:
+            about = msgspec.json.decode(raw, type=AnyObject)
+            problem = {"kind": self._kind.plural, "object": about.metadata.key, "problem": str(error)}
+            log.warning("an object cannot be read", extra=problem)
+            return about, None
+        return one, one
+
+    def _take_read(self, about: HasMetadata, one: T | None) -> tuple[str, str]:
+        """Take in an object; one that cannot be read stays as it was known: the others do not suffer from it."""
+        return self._take(one) if one is not None else _key(about)
 
     def wrote(self, one: T) -> None:
         """Take in what the API server answered to a write of our own.

@@ -1,5 +1,6 @@
 """Which pods are somebody's work, which queue they name, and which of them are which rank of their gang."""
 
+from collections import deque
 from collections.abc import Iterable
 
 from penstock.core.model.cluster import ClusterConfig
@@ -7,7 +8,7 @@ from penstock.core.model.ids import QueueName
 from penstock.engines.kubernetes.amounts import BadAmount
 from penstock.engines.kubernetes.asks import unsupported
 from penstock.engines.kubernetes.gangs.dialects import queue_said
-from penstock.engines.kubernetes.gangs.gang import AskOf, Gang, Slot, order_of
+from penstock.engines.kubernetes.gangs.gang import AskOf, Gang, order_of
 from penstock.engines.kubernetes.gangs.workloads import KUEUE_QUEUE_LABEL, set_of
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.view import ClusterView
@@ -55,21 +56,31 @@ def queue_of(gang: Gang, view: ClusterView, config: ClusterConfig) -> QueueName 
 def in_slots(gang: Gang, pods: Iterable[Pod], ask_of: AskOf) -> list[Pod] | None:
     """Return a pod for each slot; None while one of them has none."""
     left = {pod.metadata.name: pod for pod in sorted(pods, key=order_of)}
+    kinds = {name: _kinds_of(pod, ask_of) for name, pod in left.items()}
+    of_kind: dict[object, deque[str]] = {}
+    for name, both in kinds.items():
+        for one in both:
+            of_kind.setdefault(one, deque()).append(name)
     found: list[Pod] = []
     for slot in gang.slots:
-        names = (slot.pod, *left) if slot.pod in left else left
-        name = next((name for name in names if _suits(gang, slot, left[name], ask_of)), "")
+        kind: object = (slot.ask.host, slot.ask.devices)
+        if gang.workload is not None and slot.template:
+            kind = slot.template
+        name = slot.pod if slot.pod in left and kind in kinds[slot.pod] else ""
+        waiting = of_kind.get(kind) or deque()
+        while not name and waiting:
+            first = waiting.popleft()
+            name = first if first in left else ""
         if not name:
             return None
         found.append(left.pop(name))
     return found
 
 
-def _suits(gang: Gang, slot: Slot, pod: Pod, ask_of: AskOf) -> bool:
-    if gang.workload is not None and slot.template:
-        return slot.template == set_of(pod)
+def _kinds_of(pod: Pod, ask_of: AskOf) -> tuple[object, object]:
+    """Return what a slot may want of a pod: what it asks for, or the template that it is made from."""
     ask = ask_of(pod)
-    return (ask.host, ask.devices) == (slot.ask.host, slot.ask.devices)
+    return (ask.host, ask.devices), set_of(pod)
 
 
 def said_by(pod: Pod) -> str:
