@@ -74,9 +74,18 @@ class Stock:
         """Choose a volume for a claim: nobody else gets it, until `release`."""
         self._assumed[volume.name], self._chosen[key] = key, volume.name
 
-    def release(self, key: ClaimKey) -> None:
-        """Forget which volume was chosen for a claim: that shows in the volume by now, or it was not to be."""
-        self._assumed.pop(self._chosen.pop(key, ""), None)
+    def release(self, key: ClaimKey) -> Volume | None:
+        """Forget which volume was chosen for a claim: that shows in the volume by now, or it was not to be.
+
+        Returns: the volume, where others may get it again.
+        """
+        name = self._chosen.pop(key, "")
+        self._assumed.pop(name, None)
+        volume = self._view.volume(name)
+        if volume is None or not is_free(volume):
+            return None
+        self.forget()
+        return volume
 
     def terms(self, spec: ClaimSpec, claim: VolumeClaim | None = None) -> LabelTerms:
         """Return the nodes on which a claim without a volume can get one."""

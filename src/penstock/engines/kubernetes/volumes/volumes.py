@@ -189,8 +189,13 @@ class Volumes:
                     self._stock.taken.add(use.key)
                     self._touch_nodes_of_claim(claim)
 
+    def _unchoose(self, key: ClaimKey) -> None:
+        volume = self._stock.release(key)
+        if volume is not None:
+            self._classes.add(volume.spec.storage_class_name)  # others of its class may get it after all
+
     def _untake(self, key: ClaimKey) -> None:
-        self._stock.release(key)
+        self._unchoose(key)
         if key in self._stock.taken:
             self._stock.taken.discard(key)
             claim = self.view.claim(key)
@@ -397,7 +402,7 @@ class Volumes:
                 problem = await self._getting.wait(unbound, lambda: self._nodes.get(("", node)), wanted)
         finally:
             for claim in unbound:
-                self._stock.release(claim.key)
+                self._unchoose(claim.key)
             if problem:
                 await self.release(pod, node)
         return problem
