@@ -78,6 +78,7 @@ def test_it_holds(expression):
         ("9223372036854775807 * 4", "integer overflow"), ("semver('1.0')", "'1.0' is no version such as 1.2.3"),
         ("quantity('x')", "'x' is no quantity"), ("'a'.matches('(')", "'(' is no regular expression"),
         ("nothing == 1", "undeclared reference to 'nothing'"), ("[1][2]", "no such key: 2"),
+        (f"double(0x{'f' * 300}) > 1.0", "'double': int too large to convert to float"),
         ("'a'.contains(1)", "int, expected a string"), (f"{C}.memory < {C}.memory", "no '<' of quantity and quantity"),
     ],
 )  # fmt: skip
@@ -96,6 +97,9 @@ def test_it_fails(expression, error):
         ("a.none(1)", "undeclared reference to 'none'"), ("[x.none(1)]", "undeclared reference to 'none'"),
         ("(" * 100 + "1" + ")" * 100, "nested more than 40 deep"), ("!" * 100 + "true", "nested more than 40 deep"),
         ("a" + ".b" * 100, "more than 40 members of members"),
+        ("(" * 30 + "device" + (".a" * 39 + ")") * 30, "more than 120 parts within one another"),
+        (("(" + "!" * 40) * 30 + "true" + ")" * 30, "more than 120 parts within one another"),
+        (r"'\ud800'.matches('a')", r"\ud800 is no character"),
         ("1" + " " * 10_240, "an expression of 10,241 characters, at most 10,240 are allowed"),
     ],
 )  # fmt: skip
@@ -116,6 +120,9 @@ DOUBLED = "".join(f"cel.bind(x{i + 1}, x{i} + x{i}, " for i in range(30))
         f"cel.bind(x0, 'abcdefgh', {DOUBLED}x30 == ''{')' * 31}",
         f"cel.bind(x0, {TEN}, {DOUBLED}x30 == []{')' * 31}",
         "cel.bind(a, 'a', " * 1 + "a.replace('', '" + "b" * 9_000 + "').replace('b', '" + "c" * 1_000 + "') == '')",
+        "[1]" + ".map(a, [a, a])" * 30 + ".all(a, a == a)",
+        "[1]" + ".map(a, [a, a])" * 30 + ".all(a, a in [a])",
+        "[1]" + ".map(a, [a, a])" * 30 + ".all(a, a.includes(a))",
         "true && " * 1_200 + f"{TEN}.all(x, {TEN}.all(y, {TEN}.all(z, {TEN}.all(w, w > 0))))",
     ],
 )  # fmt: skip

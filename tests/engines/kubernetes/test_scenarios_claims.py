@@ -383,6 +383,19 @@ def test_a_device_that_does_not_get_ready_in_time_is_given_back(monkeypatch):
     play()
 
 
+@in_scene("n1")
+async def test_a_driver_that_reports_no_conditions_ends_nothing(s):
+    """The API server writes `conditions: null` then, such as for the addresses of a network device."""
+    gpus(s, 2)
+    s.pod("p", gpus=0, **USES)
+    await bound(s, "p")
+    (one,) = claim_status(s, claim_of_pod(s, "p"))["allocation"]["devices"]["results"]
+    told = {"driver": one["driver"], "pool": one["pool"], "device": one["device"], "conditions": None}
+    s.status("resourceclaims", claim_of_pod(s, "p"), devices=[told])
+    s.pod("q", gpus=0, **USES)
+    await bound(s, "q")
+
+
 # Extended resources that a node has as devices.
 
 GPU = "nvidia.com/gpu"

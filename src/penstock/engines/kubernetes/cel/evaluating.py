@@ -25,8 +25,12 @@ STEPS_MAX = 4_000
 """Of one evaluation: some 4 ms."""
 INT_MAX = 2**63
 MACROS = ("all", "exists", "exists_one", "existsOne", "map", "filter")
+NESTED_MAX = 120
+"""Parts within parts of a tree: a few calls of Python are made for each."""
 _PER_STEP = 32
-"""Characters or items that one step makes."""
+"""Characters that one step makes or compares."""
+_PER_ITEM = 8
+"""Characters that an item counts as."""
 
 
 class Domains(dict[str, Any]):
@@ -118,7 +122,7 @@ class Evaluation:
                 self._spend_for(one)
                 return not same(one, other)
             case "in":
-                self._spend_for(other)
+                self._spend_for(list(other) if isinstance(other, dict) else other)
                 return any(same(one, item) for item in _items(other))
             case "+" if isinstance(one, str | list) and type(one) is type(other):
                 self._spend((len(one) + len(other)) // _PER_STEP)
@@ -129,8 +133,16 @@ class Evaluation:
                 return _calculated(operator, one, other)
 
     def _spend_for(self, value: Any) -> None:
-        if isinstance(value, (str, list, dict)):
-            self._spend(len(value) // _PER_STEP)
+        """Spend steps for all of a value: a list may hold one list many times, and be far larger than what made it."""
+        waiting, amount, amount_max = [value], 0, (self._left + 1) * _PER_STEP
+        while waiting and amount <= amount_max:
+            one = waiting.pop()
+            if isinstance(one, str):
+                amount += len(one)
+            elif isinstance(one, (list, dict)):
+                amount += len(one) * _PER_ITEM
+                waiting += one.values() if isinstance(one, dict) else one
+        self._spend(amount // _PER_STEP)
 
     # Calls.
 
@@ -162,6 +174,8 @@ class Evaluation:
             found = function(*values)
         except TypeError:
             raise Failed(f"'{name}' takes no {', '.join(map(kind_of, values))}") from None
+        except (ValueError, OverflowError) as error:
+            raise Failed(f"'{name}': {str(error)[:60]}") from None
         self._spend_for(found)
         return found
 
@@ -220,17 +234,19 @@ class Evaluation:
 
 
 def check(node: Node) -> None:
-    """Check that a tree names only what there is, as the compiler of the API server does. Raises: BadExpression."""
-    waiting = [node]
+    """Check that a tree can be evaluated: it names only what there is, and is not too deep. Raises: BadExpression."""
+    waiting: list[tuple[Any, int]] = [(node, 1)]
     while waiting:
-        one: Any = waiting.pop()
+        one, depth = waiting.pop()
+        if depth > NESTED_MAX:
+            raise BadExpression(f"more than {NESTED_MAX} parts within one another")
         if isinstance(one, Call) and one.of is None and one.function != "has" and one.function not in FUNCTIONS:
             raise BadExpression(f"undeclared reference to '{one.function}'")
         if isinstance(one, Call) and one.of is not None:
             known = isinstance(one.of, Name) and one.of.name in ("cel", "optional")
             if not known and one.function not in METHODS and one.function not in MACROS:
                 raise BadExpression(f"undeclared reference to '{one.function}'")
-        waiting += _within(one)
+        waiting += ((part, depth + 1) for part in _within(one))
 
 
 def _within(one: Any) -> Iterable[Any]:

@@ -279,7 +279,7 @@ def _unquoted(text: str) -> str:
             number = int(told, 8)
         else:
             return _ESCAPES.get(told, told)
-        if number > 0x10FFFF:
+        if number > 0x10FFFF or 0xD800 <= number < 0xE000:
             raise BadExpression(f"{match[0]} is no character")
         return chr(number)
 
