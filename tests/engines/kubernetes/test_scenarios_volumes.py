@@ -240,6 +240,21 @@ async def test_a_start_that_is_not_wanted_any_more_is_given_up_with_its_whole_ga
     assert await placed(c, "team-0", "team-1") == ["n1", "n1"]
 
 
+@in_scene("n1")
+async def test_a_pod_has_its_volume_made_although_another_one_was_about_to(c: Scene) -> None:
+    storage_class(c, "zonal")
+    claim(c, "data", "zonal", "10Gi", "ReadWriteMany")
+    c.api.faults.append(Fault("PATCH", f"{CLAIMS}/data", 503, times=1_000))
+    for name in ("one", "two"):
+        c.pod(name, volumes=using("data"))
+        await until(lambda name=name: c.states().get(name) == "starting")
+    await until(lambda: c.requests("PATCH", f"{CLAIMS}/data") > 0)
+    c.delete("one")
+    await until(lambda: "one" not in c.states())
+    c.api.faults.clear()
+    assert await placed(c, "two") == ["n1"]
+
+
 # Volumes that are there.
 
 
@@ -272,6 +287,22 @@ async def test_a_volume_that_a_claim_did_not_get_after_all_goes_to_another_one(c
     c.api.faults.clear()
     assert await placed(c, "two") == ["n1"]
     assert volume_of(c, "second")["metadata"]["name"] == "only"
+
+
+@in_scene("n1")
+async def test_a_claim_that_is_deleted_meanwhile_gets_no_volume(c: Scene) -> None:
+    """A volume that is given to a claim that is gone is released, and nobody can have it any more."""
+    local_class(c)
+    volume(c, "only", on={HOST: "n1"})
+    claim(c, "data", "local")
+    c.api.faults.append(Fault("PATCH", f"{VOLUMES}/only", 503, times=1_000))
+    c.pod("one", volumes=using("data"))
+    await until(lambda: c.requests("PATCH", f"{VOLUMES}/only") > 0)
+    c.store.delete(c.store.kind("", "persistentvolumeclaims"), ("default", "data"), 0)
+    await until(lambda: c.at_work.volumes.view.claim(("default", "data")) is None)
+    c.api.faults.clear()
+    await until(lambda: "claim data" in c.says("one")[1] and c.states() != {"one": "starting"})
+    assert "claimRef" not in c.store.all_of("persistentvolumes")["", "only"]["spec"]
 
 
 @in_scene("n1", "n2")

@@ -70,10 +70,8 @@ class Getting:
         for claim, volume in chosen:
             if volume is not None:
                 problem = await self._keep(claim, volume.name, wanted)
-            elif claim.key in self._told:
-                continue  # by another pod that starts with it
             else:
-                problem = await self._tell(claim, node, wanted)
+                problem = await self._tell_once(claim, node, wanted)
             if problem:
                 return problem
         return ""
@@ -83,8 +81,8 @@ class Getting:
 
         def body() -> dict[str, Any] | str | None:
             now = self._view.volume(name)
-            if now is None:
-                return f"volume {name} is gone"
+            if now is None or self._is_gone(claim):
+                return f"volume {name} is gone" if now is None else f"claim {claim.metadata.name} is gone"
             ref = now.spec.claim_ref
             if ref is not None and is_kept_for(now, claim) and ref.uid:
                 return None
@@ -100,12 +98,26 @@ class Getting:
 
         return await self._write(("", name), body, write, wanted)
 
+    def _is_gone(self, claim: VolumeClaim) -> bool:
+        now = self._view.claim(claim.key)
+        return now is None or now.metadata.uid != claim.metadata.uid
+
+    async def _tell_once(self, claim: VolumeClaim, node: NodeName, wanted: Callable[[], bool]) -> str:
+        """Tell a claim's class the node, unless another pod that starts with it has done so."""
+        while wanted():
+            if claim.key not in self._told:
+                return await self._tell(claim, node, wanted)
+            if self._told[claim.key][1]:
+                return ""
+            await self._next(claim.key, LOOK_S)  # the other one may give up
+        return WITHDRAWN
+
     async def _tell(self, claim: VolumeClaim, node: NodeName, wanted: Callable[[], bool]) -> str:
         """Tell a claim's class the node for which it is to make a volume."""
 
         def body() -> dict[str, Any] | str | None:
             now = self._view.claim(claim.key)
-            if now is None or now.metadata.uid != claim.metadata.uid:
+            if now is None or self._is_gone(claim):
                 return f"claim {claim.metadata.name} is gone"
             told = now.metadata.annotations.get(SELECTED_ANNOTATION, "")
             if is_bound(now) or self._told.get(claim.key, ("", 0))[1]:
@@ -185,7 +197,7 @@ class Getting:
         now, name = self._view.claim(claim.key), claim.metadata.name
         if node is None:
             return "its node is gone"
-        if now is None or now.metadata.uid != claim.metadata.uid or now.leaving:
+        if now is None or self._is_gone(claim) or now.leaving:
             return f"claim {name} is gone"
         if is_bound(now):
             volume = self._view.volume(now.spec.volume_name)
