@@ -40,6 +40,13 @@ class Starting:
         """Note that the claims of a pod are being made ready."""
         self._due_s.pop(pod_key, None)
 
+    def gone(self, pod_key: str) -> None:
+        """Note that a pod is gone: what it has is given back at once where nobody makes it ready."""
+        if pod_key in self._due_s:
+            self._due_s[pod_key] = 0.0
+        else:
+            self._pods.pop(pod_key, None)
+
     def end(self, pod_key: str) -> None:
         self._pods.pop(pod_key, None)
         self._due_s.pop(pod_key, None)
@@ -80,16 +87,21 @@ class Tidying:
     def _later(self, claims: Sequence[str]) -> str:
         """Return which of several claims with one device is to lose it: the newest that nobody runs with."""
         known = [self._claimed.claims[key] for key in claims if key in self._claimed.claims]
-        idle = [one for one in known if not self._runs_with(one)]
+        idle = [one for one in known if not self._keeps(one)]
         newest = max(idle or known, key=lambda one: (_allocated(one), one.metadata.creation_timestamp or "", one.key),
                      default=None)  # fmt: skip
         return newest.key if newest is not None and idle else ""
 
-    def _runs_with(self, claim: ResourceClaim) -> bool:
-        """Return whether a pod that has been bound uses a claim."""
+    def _keeps(self, claim: ResourceClaim) -> bool:
+        """Return whether a claim is used by a pod that has been bound, or by one that another scheduler starts.
+
+        No other scheduler looks whether a device has been given out twice.
+        """
         for one in claim.status.reserved_for:
             pod = self._pods.get((claim.metadata.namespace, one.name))
-            if one.resource == "podgroups" or (pod is not None and pod.metadata.uid == one.uid and pod.spec.node_name):
+            if one.resource == "podgroups" or pod is None or pod.metadata.uid != one.uid:
+                return True
+            if pod.spec.node_name or pod.spec.scheduler_name != SCHEDULER:
                 return True
         return False
 
