@@ -196,21 +196,6 @@ def test_an_own_write_is_known_before_the_watch_repeats_it():
     run(work)
 
 
-def test_an_object_that_cannot_be_read_ends_nothing():
-    async def work():
-        async with served() as (server, client), reflected(client) as (copy, _):
-            put_pod(server, "p")
-            await until(lambda: same(server, copy))
-            put_pod(server, "odd", nodeName=5)
-            await until(lambda: not copy.whole)
-            assert names(copy) == ["p"]
-            drop_pod(server, "odd")
-            label_pod(server, "p", team="vision")
-            await until(lambda: same(server, copy) and copy.whole)
-
-    run(work)
-
-
 def test_an_answer_that_comes_after_the_delete_raises_no_ghost():
     async def work() -> None:
         async with served() as (server, client):

@@ -439,6 +439,8 @@ async def test_a_driver_that_reports_no_conditions_ends_nothing(s):
     (one,) = claim_status(s, claim_of_pod(s, "p"))["allocation"]["devices"]["results"]
     told = {"driver": one["driver"], "pool": one["pool"], "device": one["device"], "conditions": None}
     s.status("resourceclaims", claim_of_pod(s, "p"), devices=[told])
+    known = s.at_work.devices.view.claims.objects
+    await until(lambda: known["default", claim_of_pod(s, "p")].status.devices != ())
     s.pod("q", gpus=0, **USES)
     await bound(s, "q")
 

@@ -221,7 +221,7 @@ def _conditions(claim: ResourceClaim, one: Result) -> set[str]:
         condition.type
         for told in claim.status.devices
         if (told.driver, told.pool, told.device) == (one.driver, one.pool, one.device)
-        for condition in told.conditions
+        for condition in told.conditions or ()
         if condition.status == "True"
     }
 

@@ -215,7 +215,8 @@ class AllocatedStatus(Wire, frozen=True):
     pool: str = ""
     device: str = ""
     share_id: str = msgspec.field(name="shareID", default="")
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Condition, ...] | None = None
+    """The API server writes `null` where a driver says other things alone."""
 
 
 class ClaimStatus(Wire, frozen=True):
