@@ -121,6 +121,35 @@ def test_devices_of_a_start_that_nobody_wants_any_more_are_taken_back(monkeypatc
     run(work)
 
 
+def test_devices_of_a_group_that_does_not_start_after_all_are_taken_back(monkeypatch):
+    monkeypatch.setattr(tidying, "LEFTOVER_S", 0.2)
+
+    async def work():
+        async with scenes.standing("n1") as s:
+            gpus(s, 1)
+            async with s.serving():
+                s.api.faults.append(Fault("POST", "binding", 503, times=10_000))
+                shared_by_group(s)
+                await until(lambda: devices_of(s, "shared") == ["n1/gpu0"])
+            s.api.faults.clear()
+            s.change("/nodes", "n1", {"spec": {"unschedulable": True}})
+            async with s.serving():
+                await until(lambda: devices_of(s, "shared") == [])
+                assert s.where("a", "b") == ["", ""]
+
+    run(work)
+
+
+def shared_by_group(s):
+    """Make a claim that a PodGroup names, and the two pods of the group."""
+    s.make(CLAIM, "shared", claim_of(req()))
+    entry = {"name": "gpu", "resourceClaimName": "shared"}
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": [entry]}
+    s.make("scheduling.k8s.io/podgroups", "g", spec)
+    for name in ("a", "b"):
+        s.pod(name, gpus=0, schedulingGroup={"podGroupName": "g"}, resourceClaims=[entry])
+
+
 def test_a_pod_that_starts_on_another_node_than_before_gets_devices_there(monkeypatch):
     monkeypatch.setattr(tidying, "LEFTOVER_S", 1_000.0)
 
@@ -266,12 +295,7 @@ async def test_a_node_that_cannot_hold_the_gang_is_left_out_for_it(s):
 async def test_a_claim_of_a_pod_group_is_reserved_for_the_group(s):
     """KEP-5729: the group, not each of its pods, so that 257 pods can have it."""
     gpus(s, 1, 1)
-    s.make(CLAIM, "shared", claim_of(req()))
-    entry = {"name": "gpu", "resourceClaimName": "shared"}
-    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": [entry]}
-    s.make("scheduling.k8s.io/podgroups", "g", spec)
-    for name in ("a", "b"):
-        s.pod(name, gpus=0, schedulingGroup={"podGroupName": "g"}, resourceClaims=[entry])
+    shared_by_group(s)
     await until(lambda: all(s.where("a", "b")))
     assert len(set(s.where("a", "b"))) == 1
     (user,) = claim_status(s, "shared")["reservedFor"]

@@ -126,17 +126,25 @@ class Tidying:
                 await self._writer.take_back(key, consumer, devices=True)
 
     def _left(self, now_s: float) -> list[tuple[str, Consumer]]:
-        """Return claims of pods of ours that have not been started for a while, and these pods."""
+        """Return claims of pods of ours that have not been started for a while, and these pods or their group."""
         idle: dict[tuple[str, Consumer], None] = {}
         for claim in self._claimed.claims.values():
             for one in claim.status.reserved_for:
-                pod = self._pods.get((claim.metadata.namespace, one.name))
-                if one.resource != "pods" or pod is None or pod.metadata.uid != one.uid or pod.spec.node_name:
-                    continue
-                if pod.spec.scheduler_name == SCHEDULER and pod.key not in self.starting:
+                users = self._users(claim, one)
+                if users and all(self._waits(pod) for pod in users):
                     idle[claim.key, one] = None
         self._left_since_s = {key: self._left_since_s.get(key, now_s) for key in idle}
         return [key for key in idle if now_s - self._left_since_s[key] >= LEFTOVER_S]
+
+    def _users(self, claim: ResourceClaim, consumer: Consumer) -> list[Pod]:
+        """Return the pods that a reservation is for; of a group those that name the claim."""
+        group, namespace = consumer.resource == "podgroups", claim.metadata.namespace
+        names = [key.partition("/")[2] for key in self._using.get(claim.key, ())] if group else [consumer.name]
+        known = [pod for name in names if (pod := self._pods.get((namespace, name))) is not None]
+        return [pod for pod in known if group or pod.metadata.uid == consumer.uid]
+
+    def _waits(self, pod: Pod) -> bool:
+        return not pod.spec.node_name and pod.spec.scheduler_name == SCHEDULER and pod.key not in self.starting
 
 
 def _allocated(claim: ResourceClaim) -> str:
