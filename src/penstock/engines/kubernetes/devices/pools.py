@@ -118,6 +118,7 @@ class Pool:
 
     Attributes:
         problem: why nothing may be taken from it now; '' if it may.
+        steps: of expressions that were evaluated on its devices.
     """
 
     def __init__(self, pool_id: PoolId, slices: list[ResourceSlice]) -> None:
@@ -128,7 +129,7 @@ class Pool:
         )
         self.devices: dict[str, Placed] = {}
         self.counters: dict[CounterId, Fraction] = {}
-        self.problem = ""
+        self.problem, self.steps = "", 0
         expected = current[0].spec.pool.resource_slice_count
         if len(current) != expected:
             self.problem = f"only {len(current)} of its {expected} slices are there"
