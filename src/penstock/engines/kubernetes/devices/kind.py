@@ -204,7 +204,7 @@ class DeviceClaims:
         if extended and self._extended.note(pod):
             self._counting.all()
         if pod.spec.node_name and (extended or pod.spec.resource_claims):
-            self._starting.end(pod.key)
+            self._starting.end(pod)
             self._counting.node(NodeName(pod.spec.node_name))
 
     def pod_gone(self, pod: Pod) -> None:
@@ -410,5 +410,5 @@ class DeviceClaims:
             await self._writer.take_back(entry.claim, entry.consumer, devices=True)
             self.claimed.assumed.pop(entry.claim, None)
             self._counting.reaching(self.claimed.count(entry.claim))
-        self._starting.end(pod.key)
+        self._starting.end(pod)
         self._counting.node(node)

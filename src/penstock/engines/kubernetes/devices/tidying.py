@@ -47,9 +47,11 @@ class Starting:
         else:
             self._pods.pop(pod_key, None)
 
-    def end(self, pod_key: str) -> None:
-        self._pods.pop(pod_key, None)
-        self._due_s.pop(pod_key, None)
+    def end(self, pod: Pod) -> None:
+        """Forget a pod, but not another one of its name that has begun to start since."""
+        if pod.key in self._pods and self._pods[pod.key][0].metadata.uid == pod.metadata.uid:
+            del self._pods[pod.key]
+            self._due_s.pop(pod.key, None)
 
     def overdue(self, now_s: float) -> Sequence[tuple[Pod, NodeName]]:
         """Return pods that nobody makes ready, and forget when that is due."""
