@@ -1,8 +1,11 @@
 """Which devices claims get: a table of cases, many of them those that Kubernetes' own allocator is tested by."""
 
+import msgspec
 import pytest
 
 from penstock.engines.kubernetes.devices import allocator
+from penstock.engines.kubernetes.devices.pools import DeviceId
+from penstock.engines.kubernetes.objects.devices import DeviceTaintRule
 from tests.engines.kubernetes.devices_made import (
     DRIVER,
     claim_of,
@@ -338,6 +341,25 @@ def test_a_rule_taints_the_devices_that_it_selects():
     assert short(found([claim_of(req())], cluster)) == ["r=d2"]
     cluster.inventory.taint(())
     assert short(found([claim_of(req())], cluster)) == ["r=d1"]
+
+
+@pytest.mark.parametrize("more", [{"deviceClassName": "none"}, {"selectors": [{"cel": {"expression": "false"}}]}])
+def test_a_rule_that_selects_by_class_or_expression_does_not_taint_everything(more):
+    """Fields of Kubernetes 1.34 and older: without them it would be a rule for all devices."""
+    rule = {"metadata": {"name": "ill"}, "spec": {"taint": taint(), "deviceSelector": more}}
+    assert short(found([claim_of(req())], cluster_of([slice_of(D1)], rules=[rule]))) == ["r=d1"]
+
+
+def test_a_rule_for_one_pool_costs_nothing_for_the_others():
+    ill, other = dev("d1", taints=[taint("None")]), DeviceId(DRIVER, "p2", "d1")
+    inventory = cluster_of([slice_of(ill), slice_of(ill, pool="p2")]).inventory
+    before = inventory.device(other).taints
+    rule = {"metadata": {"name": "ill"}, "spec": {"taint": taint(), "deviceSelector": {"pool": "p1"}}}
+    inventory.taint([msgspec.convert(rule, DeviceTaintRule)])
+    assert [one.effect for one in inventory.device(other._replace(pool="p1")).taints] == ["None", "NoSchedule"]
+    assert inventory.device(other).taints is before
+    inventory.taint(())
+    assert [one.effect for one in inventory.device(other._replace(pool="p1")).taints] == ["None"]
 
 
 # What is written.

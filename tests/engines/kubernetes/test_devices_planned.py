@@ -2,11 +2,11 @@
 
 import msgspec
 
-from penstock.engines.kubernetes.devices.claimed import Claimed
+from penstock.engines.kubernetes.devices.claimed import Claimed, signature_of
 from penstock.engines.kubernetes.devices.planned import OF_NAMESPACE_MAX, Planned
-from penstock.engines.kubernetes.objects.devices import ResourceClaimTemplate
+from penstock.engines.kubernetes.objects.devices import ClaimSpec, DeviceClass, ResourceClaimTemplate, ResourceSlice
 from penstock.engines.kubernetes.objects.pods import Pod
-from tests.engines.kubernetes.devices_made import claim_of, req
+from tests.engines.kubernetes.devices_made import claim_of, class_of, dev, req, slice_of
 
 
 def test_of_templates_the_kinds_asked_about_last_are_counted():
@@ -26,3 +26,18 @@ def test_of_templates_the_kinds_asked_about_last_are_counted():
     assert len(planned.signatures) == OF_NAMESPACE_MAX
     assert kinds[0].keys() <= planned.signatures.keys()
     assert not kinds[1].keys() <= planned.signatures.keys()
+
+
+def test_expressions_are_work_once_by_their_steps():
+    claimed = Claimed(lambda node: {}, lambda namespace, name: None)
+    claimed.inventory.put(msgspec.convert(slice_of(*(dev(f"d{i}") for i in range(10))), ResourceSlice))
+    claimed.classes["gpu"] = msgspec.convert(class_of(), DeviceClass)
+    planned, ten = Planned(claimed), "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
+    spec = claim_of(req("r", 1, f"{ten}.all(x, {ten}.all(y, true))"))
+    kind = signature_of((msgspec.convert(spec, ClaimSpec),))
+    planned.signatures[kind.name] = kind
+    assert planned.free("n1") == {kind.name: 10}
+    assert 20 < planned.work < 100
+    before = planned.work
+    planned.free("n1")
+    assert planned.work == before + 1

@@ -121,6 +121,35 @@ def test_devices_of_a_start_that_nobody_wants_any_more_are_taken_back(monkeypatc
     run(work)
 
 
+def test_devices_of_a_group_that_does_not_start_after_all_are_taken_back(monkeypatch):
+    monkeypatch.setattr(tidying, "LEFTOVER_S", 0.2)
+
+    async def work():
+        async with scenes.standing("n1") as s:
+            gpus(s, 1)
+            async with s.serving():
+                s.api.faults.append(Fault("POST", "binding", 503, times=10_000))
+                shared_by_group(s)
+                await until(lambda: devices_of(s, "shared") == ["n1/gpu0"])
+            s.api.faults.clear()
+            s.change("/nodes", "n1", {"spec": {"unschedulable": True}})
+            async with s.serving():
+                await until(lambda: devices_of(s, "shared") == [])
+                assert s.where("a", "b") == ["", ""]
+
+    run(work)
+
+
+def shared_by_group(s):
+    """Make a claim that a PodGroup names, and the two pods of the group."""
+    s.make(CLAIM, "shared", claim_of(req()))
+    entry = {"name": "gpu", "resourceClaimName": "shared"}
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": [entry]}
+    s.make("scheduling.k8s.io/podgroups", "g", spec)
+    for name in ("a", "b"):
+        s.pod(name, gpus=0, schedulingGroup={"podGroupName": "g"}, resourceClaims=[entry])
+
+
 def test_a_pod_that_starts_on_another_node_than_before_gets_devices_there(monkeypatch):
     monkeypatch.setattr(tidying, "LEFTOVER_S", 1_000.0)
 
@@ -153,7 +182,52 @@ async def test_devices_that_another_scheduler_gives_out_are_taken(s):
 
 
 @in_scene("n1")
-async def test_a_device_that_two_schedulers_gave_out_at_once_goes_to_one(s):
+async def test_a_claim_that_another_scheduler_allocated_meanwhile_keeps_its_device(s):
+    """What was to be written for it counts no more: else its device would be given out again."""
+    gpus(s, 2)
+    s.make(CLAIM, "mine", claim_of(req()))
+    result = {"request": "r", "driver": DRIVER, "pool": "n1", "device": "gpu1"}
+    raced = []
+
+    def race(change):
+        if change.kind.plural == "resourceclaims" and change.new["metadata"].get("finalizers") and not raced:
+            raced.append(change.new["metadata"]["name"])
+            s.status("resourceclaims", "mine", allocation={"devices": {"results": [result]}})
+
+    s.store.listeners.append(race)
+    s.pod("p", gpus=0, resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
+    await bound(s, "p")
+    assert (raced, has(s, "p")) == (["mine"], ["n1/gpu1"])
+    s.pod("q", gpus=0, **USES)
+    await bound(s, "q")
+    assert has(s, "q") == ["n1/gpu0"]
+
+
+def test_a_pod_that_is_gone_before_its_start_begins_holds_no_device(monkeypatch):
+    """Its gang had got devices, in memory alone: nobody else would ever have given them back."""
+    monkeypatch.setattr(tidying, "LEFTOVER_S", 0.2)
+
+    @in_scene("n1")
+    async def play(s):
+        gpus(s, 1)
+        devices, named = s.at_work.devices, {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
+        s.make(CLAIM, "mine", claim_of(req()))
+        s.pod("p", gpus=0, schedulerName="other", **named)
+        await until(lambda: ("default", "p") in s.at_work.pods.objects and devices.claimed.claims)
+        starting = [(s.at_work.pods.objects["default", "p"], "n1")]
+        devices.claimed.assume(starting)
+        devices._starting.begin(starting, due_s=asyncio.get_running_loop().time() + 1_000)
+        s.delete("p")
+        await until(lambda: not devices.claimed.assumed)
+        s.pod("q", gpus=0, **USES)
+        await bound(s, "q")
+
+    play()
+
+
+@pytest.mark.parametrize("bound_yet", [True, False])
+@in_scene("n1")
+async def test_a_device_that_two_schedulers_gave_out_at_once_goes_to_one(s, bound_yet):
     """The API server protects single claims alone (kubernetes#128980); the pod that does not run yet loses it.
 
     Here the watch of claims is late: a Binding waits until it shows what was written before.
@@ -164,16 +238,18 @@ async def test_a_device_that_two_schedulers_gave_out_at_once_goes_to_one(s):
     claims._apply = lambda *event: loop.call_later(0.2, apply, *event)
     s.make(CLAIM, "theirs", claim_of(req()))
     result = {"request": "r", "driver": DRIVER, "pool": "n1", "device": "gpu0"}
-    s.theirs("their-pod", gpus=0, resourceClaims=[{"name": "gpu", "resourceClaimName": "theirs"}])
+    named = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "theirs"}]}
+    s.theirs("their-pod", gpus=0, **named, **({} if bound_yet else {"nodeName": ""}))
     uid = s.get("their-pod")["metadata"]["uid"]
     other = {"resource": "pods", "name": "their-pod", "uid": uid}
+    given = {"devices": {"results": [result]}, "allocationTimestamp": "2099-01-01T00:00:00Z"}  # its clock is ahead
     raced = []
 
     def race(change):
         begun = change.kind.plural == "resourceclaims" and change.new["metadata"].get("finalizers")
         if begun and not raced:
             raced.append(change.new["metadata"]["name"])
-            s.status("resourceclaims", "theirs", allocation={"devices": {"results": [result]}}, reservedFor=[other])
+            s.status("resourceclaims", "theirs", allocation=given, reservedFor=[other])
 
     s.store.listeners.append(race)
     s.pod("p", gpus=0, **USES)
@@ -219,12 +295,7 @@ async def test_a_node_that_cannot_hold_the_gang_is_left_out_for_it(s):
 async def test_a_claim_of_a_pod_group_is_reserved_for_the_group(s):
     """KEP-5729: the group, not each of its pods, so that 257 pods can have it."""
     gpus(s, 1, 1)
-    s.make(CLAIM, "shared", claim_of(req()))
-    entry = {"name": "gpu", "resourceClaimName": "shared"}
-    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": [entry]}
-    s.make("scheduling.k8s.io/podgroups", "g", spec)
-    for name in ("a", "b"):
-        s.pod(name, gpus=0, schedulingGroup={"podGroupName": "g"}, resourceClaims=[entry])
+    shared_by_group(s)
     await until(lambda: all(s.where("a", "b")))
     assert len(set(s.where("a", "b"))) == 1
     (user,) = claim_status(s, "shared")["reservedFor"]
@@ -475,6 +546,20 @@ async def test_the_name_that_every_class_has_is_known(s):
     s.pod("p", containers=[box])
     await bound(s, "p")
     assert devices_of(s, extended_claim(s, "p")["metadata"]["name"]) == ["n1/gpu0"]
+
+
+@in_scene()
+async def test_of_classes_with_one_name_that_are_equally_old_the_first_by_name_counts(s):
+    bare(s, "n1")
+    same_age = {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    for name in ("b", "a", "c"):
+        s.make(CLASS, name, class_of(extendedResourceName=GPU)["spec"])
+        s.change("resource.k8s.io/deviceclasses", name, {"metadata": same_age})
+    drivers(s, dev("gpu0"))
+    s.pod("p", gpus=1)
+    await bound(s, "p")
+    (request,) = extended_claim(s, "p")["spec"]["devices"]["requests"]
+    assert request["exactly"]["deviceClassName"] == "a"
 
 
 @pytest.mark.parametrize("status", [409, 500, 504])

@@ -46,6 +46,11 @@ class Evaluation:
     def __init__(self, steps_max: int = STEPS_MAX) -> None:
         self._left, self._max = steps_max, steps_max
 
+    @property
+    def spent(self) -> int:
+        """Steps that it took so far."""
+        return self._max - self._left
+
     def _spend(self, steps: int = 1) -> None:
         self._left -= steps
         if self._left < 0:

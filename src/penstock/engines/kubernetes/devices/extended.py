@@ -41,13 +41,14 @@ class Extended:
         self._by_name = None
 
     def class_of(self, resource: str) -> DeviceClass | None:
-        """Return the class behind a name: the newest where several have it."""
+        """Return the class behind a name: the newest where several have it; of equally old ones the first by name."""
         if resource.startswith(IMPLICIT):
             return self._claimed.classes.get(resource.removeprefix(IMPLICIT))
         if self._by_name is None:
+            by_name = sorted(self._claimed.classes.values(), key=lambda one: one.metadata.name, reverse=True)
             self._by_name = {
                 one.spec.extended_resource_name: one
-                for one in sorted(self._claimed.classes.values(), key=_age)
+                for one in sorted(by_name, key=lambda one: one.metadata.creation_timestamp or "")
                 if one.spec.extended_resource_name
             }
         return self._by_name.get(resource)
@@ -177,7 +178,3 @@ def _count(box: Container, resource: str) -> int:
 
 def _mapping(box: Container, resource: str, request: str) -> dict[str, str]:
     return {"containerName": box.name, "resourceName": resource, "requestName": request}
-
-
-def _age(one: DeviceClass) -> tuple[str, str]:
-    return one.metadata.creation_timestamp or "", one.metadata.name

@@ -204,7 +204,7 @@ class DeviceClaims:
         if extended and self._extended.note(pod):
             self._counting.all()
         if pod.spec.node_name and (extended or pod.spec.resource_claims):
-            self._starting.end(pod.key)
+            self._starting.end(pod)
             self._counting.node(NodeName(pod.spec.node_name))
 
     def pod_gone(self, pod: Pod) -> None:
@@ -219,7 +219,7 @@ class DeviceClaims:
                 self._crowded.clear()
             self._crowded.pop(pod.key, None)
             self._lacking.pop(pod.key, None)
-        self._starting.end(pod.key)
+        self._starting.gone(pod.key)
         if pod.spec.node_name and (pod.spec.resource_claims or self._extended.asked(pod)):
             self._counting.node(NodeName(pod.spec.node_name))
 
@@ -388,10 +388,15 @@ class DeviceClaims:
         def usable(allocation: Allocation) -> bool:
             return self.claimed.usable(allocation, node)
 
-        def assumed() -> Allocation | None:
-            return self.claimed.assumed.get(entry.claim)
+        def allocation() -> Allocation | None:
+            found = self.claimed.allocation(entry.claim)
+            return found if found is not None and usable(found) else None
 
-        return await self._writer.give(entry.claim, assumed, entry.consumer, usable, wanted)
+        problem = await self._writer.give(entry.claim, allocation, entry.consumer, usable, wanted)
+        if not problem:
+            self.claimed.assumed.pop(entry.claim, None)  # it has that, or what somebody else gave it meanwhile
+            self._counting.reaching(self.claimed.count(entry.claim))
+        return problem
 
     async def release(self, pod: Pod, node: NodeName) -> None:
         if not self.view.served or (pod.key not in self._starting and not self.claimed.known_at(pod, node)):
@@ -405,5 +410,5 @@ class DeviceClaims:
             await self._writer.take_back(entry.claim, entry.consumer, devices=True)
             self.claimed.assumed.pop(entry.claim, None)
             self._counting.reaching(self.claimed.count(entry.claim))
-        self._starting.end(pod.key)
+        self._starting.end(pod)
         self._counting.node(node)

@@ -21,6 +21,8 @@ MADE = "#"
 """In the name of what stands for pods that a template will make: no pod's name has it."""
 SEARCH_WORK = 20
 """A search is as much work as so many kinds that are only counted."""
+STEPS_A_WORK = 100
+"""Steps of expressions that are as much work as a kind that is only counted."""
 ANY_NUMBER = 100_000
 """Of pods that use a claim together."""
 
@@ -105,6 +107,8 @@ class Planned:
         if not reach.devices:
             return {}
         found: Sums = {}
+        pools = {one.pool for one in reach.devices}
+        before = sum(pool.steps for pool in pools)
         for signature in self.signatures.values():
             count = _plain if signature.plain else _copies
             number, searches = count(signature, cluster, node)
@@ -115,6 +119,7 @@ class Planned:
             self.work += 1 + SEARCH_WORK
             if self._may_use(key, cluster, node):
                 found[name] = ANY_NUMBER
+        self.work += (sum(pool.steps for pool in pools) - before) // STEPS_A_WORK
         return found
 
     def _may_use(self, key: str, cluster: Cluster, node: str) -> bool:

@@ -118,6 +118,7 @@ class Pool:
 
     Attributes:
         problem: why nothing may be taken from it now; '' if it may.
+        steps: of expressions that were evaluated on its devices.
     """
 
     def __init__(self, pool_id: PoolId, slices: list[ResourceSlice]) -> None:
@@ -128,7 +129,7 @@ class Pool:
         )
         self.devices: dict[str, Placed] = {}
         self.counters: dict[CounterId, Fraction] = {}
-        self.problem = ""
+        self.problem, self.steps = "", 0
         expected = current[0].spec.pool.resource_slice_count
         if len(current) != expected:
             self.problem = f"only {len(current)} of its {expected} slices are there"
@@ -192,13 +193,17 @@ class Inventory:
 
     def taint(self, rules: Iterable[DeviceTaintRule]) -> None:
         """Apply these rules, and no others."""
-        self._rules = tuple(sorted(rules, key=lambda one: one.metadata.name))
+        before, self._rules = self._rules, tuple(sorted(rules, key=lambda one: one.metadata.name))
+        known, now = set(map(id, before)), set(map(id, self._rules))
+        changed = [rule for rule in (*before, *self._rules) if id(rule) not in known & now]
         for pool in self._pools.values():
-            self._taint(pool)
+            if any(_picks_of(rule, pool.id) for rule in changed):
+                self._taint(pool)
 
     def _taint(self, pool: Pool) -> None:
+        rules = [rule for rule in self._rules if _picks_of(rule, pool.id)]
         for placed in pool.devices.values():
-            added = tuple(rule.spec.taint for rule in self._rules if _picks(rule, placed.id))
+            added = tuple(rule.spec.taint for rule in rules if _picks(rule, placed.id))
             placed.taints = (*placed.spec.taints, *added)
 
     def _rebuild(self, pool_id: PoolId) -> set[str] | None:
@@ -257,13 +262,18 @@ def selects(selector: NodeSelector, node: str, labels: Mapping[str, str]) -> boo
     return accepted(terms_of(selector.node_selector_terms), {**labels, NAME_FIELD: node})
 
 
-def _picks(rule: DeviceTaintRule, device: DeviceId) -> bool:
+def _picks_of(rule: DeviceTaintRule, pool: PoolId) -> bool:
+    """Return whether a rule may select devices of a pool."""
     one = rule.spec.device_selector
-    if one is None:
+    if one is None or one.device_class_name or one.selectors:
         return False
-    return (
-        one.driver in (None, device.driver) and one.pool in (None, device.pool) and one.device in (None, device.device)
-    )
+    return one.driver in (None, pool.driver) and one.pool in (None, pool.pool)
+
+
+def _picks(rule: DeviceTaintRule, device: DeviceId) -> bool:
+    """Return whether a rule that may select devices of a pool selects this one of it."""
+    one = rule.spec.device_selector
+    return one is not None and one.device in (None, device.device)
 
 
 def _put(domains: Domains, driver: str, name: str, value: Any) -> None:

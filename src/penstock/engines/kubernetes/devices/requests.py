@@ -89,10 +89,13 @@ def _evaluated(placed: Placed, expression: str) -> bool | str:
     tree = _compiled(expression)
     if isinstance(tree, str):
         return f"{_short(expression)}: {tree}"
+    evaluation = Evaluation()
     try:
-        found = Evaluation().value(tree, placed.told())
+        found = evaluation.value(tree, placed.told())
     except Failed as error:
         return f"{_short(expression)} on device {placed.id}: {error}"
+    finally:
+        placed.pool.steps += evaluation.spent
     if not isinstance(found, bool):
         return f"{_short(expression)}: it is no bool"
     return found

@@ -40,9 +40,18 @@ class Starting:
         """Note that the claims of a pod are being made ready."""
         self._due_s.pop(pod_key, None)
 
-    def end(self, pod_key: str) -> None:
-        self._pods.pop(pod_key, None)
-        self._due_s.pop(pod_key, None)
+    def gone(self, pod_key: str) -> None:
+        """Note that a pod is gone: what it has is given back at once where nobody makes it ready."""
+        if pod_key in self._due_s:
+            self._due_s[pod_key] = 0.0
+        else:
+            self._pods.pop(pod_key, None)
+
+    def end(self, pod: Pod) -> None:
+        """Forget a pod, but not another one of its name that has begun to start since."""
+        if pod.key in self._pods and self._pods[pod.key][0].metadata.uid == pod.metadata.uid:
+            del self._pods[pod.key]
+            self._due_s.pop(pod.key, None)
 
     def overdue(self, now_s: float) -> Sequence[tuple[Pod, NodeName]]:
         """Return pods that nobody makes ready, and forget when that is due."""
@@ -80,16 +89,21 @@ class Tidying:
     def _later(self, claims: Sequence[str]) -> str:
         """Return which of several claims with one device is to lose it: the newest that nobody runs with."""
         known = [self._claimed.claims[key] for key in claims if key in self._claimed.claims]
-        idle = [one for one in known if not self._runs_with(one)]
+        idle = [one for one in known if not self._keeps(one)]
         newest = max(idle or known, key=lambda one: (_allocated(one), one.metadata.creation_timestamp or "", one.key),
                      default=None)  # fmt: skip
         return newest.key if newest is not None and idle else ""
 
-    def _runs_with(self, claim: ResourceClaim) -> bool:
-        """Return whether a pod that has been bound uses a claim."""
+    def _keeps(self, claim: ResourceClaim) -> bool:
+        """Return whether a claim is used by a pod that has been bound, or by one that another scheduler starts.
+
+        No other scheduler looks whether a device has been given out twice.
+        """
         for one in claim.status.reserved_for:
             pod = self._pods.get((claim.metadata.namespace, one.name))
-            if one.resource == "podgroups" or (pod is not None and pod.metadata.uid == one.uid and pod.spec.node_name):
+            if one.resource == "podgroups" or pod is None or pod.metadata.uid != one.uid:
+                return True
+            if pod.spec.node_name or pod.spec.scheduler_name != SCHEDULER:
                 return True
         return False
 
@@ -114,17 +128,25 @@ class Tidying:
                 await self._writer.take_back(key, consumer, devices=True)
 
     def _left(self, now_s: float) -> list[tuple[str, Consumer]]:
-        """Return claims of pods of ours that have not been started for a while, and these pods."""
+        """Return claims of pods of ours that have not been started for a while, and these pods or their group."""
         idle: dict[tuple[str, Consumer], None] = {}
         for claim in self._claimed.claims.values():
             for one in claim.status.reserved_for:
-                pod = self._pods.get((claim.metadata.namespace, one.name))
-                if one.resource != "pods" or pod is None or pod.metadata.uid != one.uid or pod.spec.node_name:
-                    continue
-                if pod.spec.scheduler_name == SCHEDULER and pod.key not in self.starting:
+                users = self._users(claim, one)
+                if users and all(self._waits(pod) for pod in users):
                     idle[claim.key, one] = None
         self._left_since_s = {key: self._left_since_s.get(key, now_s) for key in idle}
         return [key for key in idle if now_s - self._left_since_s[key] >= LEFTOVER_S]
+
+    def _users(self, claim: ResourceClaim, consumer: Consumer) -> list[Pod]:
+        """Return the pods that a reservation is for; of a group those that name the claim."""
+        group, namespace = consumer.resource == "podgroups", claim.metadata.namespace
+        names = [key.partition("/")[2] for key in self._using.get(claim.key, ())] if group else [consumer.name]
+        known = [pod for name in names if (pod := self._pods.get((namespace, name))) is not None]
+        return [pod for pod in known if group or pod.metadata.uid == consumer.uid]
+
+    def _waits(self, pod: Pod) -> bool:
+        return not pod.spec.node_name and pod.spec.scheduler_name == SCHEDULER and pod.key not in self.starting
 
 
 def _allocated(claim: ResourceClaim) -> str:

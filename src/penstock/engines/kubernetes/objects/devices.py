@@ -251,6 +251,9 @@ class TaintSelector(Wire, frozen=True):
     driver: str | None = None
     pool: str | None = None
     device: str | None = None
+    device_class_name: str | None = None
+    """Before Kubernetes 1.35 alone, as `selectors`: a rule with one of them is not applied."""
+    selectors: tuple[Selector, ...] = ()
 
 
 class TaintRuleSpec(Wire, frozen=True):
