@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Collection
 from functools import partial
 
 from penstock.core.model.ids import NodeName
@@ -42,8 +43,17 @@ class Avoiding:
         self._gangs.mark(gang)
         self._standing.later(AVOID_S + 0.01, partial(self._no_more, gang))
 
+    def changed(self, nodes: Collection[NodeName]) -> None:
+        """Let gangs be planned again on nodes of which other devices are free by now."""
+        for gang_id in self._judging.avoid_nowhere_in(nodes) if nodes else ():
+            self._plan_anew(self._gangs.get(gang_id))
+
     def _no_more(self, gang: Gang) -> None:
         self._judging.avoid_no_more(gang.id, asyncio.get_running_loop().time())
-        if self._gangs.get(gang.id) is gang and not gang.placed:
+        if self._gangs.get(gang.id) is gang:
+            self._plan_anew(gang)
+
+    def _plan_anew(self, gang: Gang | None) -> None:
+        if gang is not None and not gang.placed:
             gang.edited = True
             self._gangs.mark(gang)

@@ -79,11 +79,8 @@ class KubernetesEngine:
                 lambda workload: self._looking.workload_changed(workload),  # noqa: PLW0108 - not made yet
                 lambda workload: self._looking.workload_gone(workload),  # noqa: PLW0108 - not made yet
                 lambda namespace: self._looking.more_said(namespace),  # noqa: PLW0108 - not made yet
-                self._reselect_all,
-                self._budgets.changed,
-                self._budgets.removed,
-                self.begin,
-            ),
+                self._reselect_all, self._budgets.changed, self._budgets.removed, self.begin,
+            ),  # fmt: skip
             draw=draw,
         )
         self._selectors = Selectors(self.view.labels_of)
@@ -103,7 +100,9 @@ class KubernetesEngine:
         self._queue_map = QueueMap(client, queues, draw) if queues is not None else None
         self._applying = Applying(client, server, self.view.declared, self.standing.hello_all, self._queue_map)
         self._offers = Offers(server, self.view, self.standing, self._gangs, self._judging, self.placing, self._saying)
-        self._looking = Looking(self.view, self.volumes, self.devices, self.standing, self._gangs, self._offers)
+        self._looking = Looking(
+            self.view, self.volumes, self.devices, self.standing, self._gangs, self._offers, self._avoiding
+        )
         self._settling = Settling(
             server,
             self._gangs,
@@ -392,7 +391,7 @@ class KubernetesEngine:
                     on.put(pod, self._standing_of(pod, known.key))
                     self.standing.touch(on.name)
         for gang in self._gangs:
-            if gang.job_id is None or gang.placed:
+            if not (gang.asked or gang.job_id is not None) or gang.placed:
                 continue
             pods = gang.members.values()
             if anew or any(one.selects(pod, self.view.labels_of) for one in fresh for pod in pods):

@@ -1,6 +1,6 @@
 """What the engine knows of pods and nodes beyond what stands on them: what a pod asks for, whether a node takes it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
 from msgspec import structs
@@ -51,6 +51,14 @@ class Asking:
         left = {node: until_s for node, until_s in self._avoided.pop(gang_id, {}).items() if until_s > now_s}
         if left:
             self._avoided[gang_id] = left
+
+    def avoid_nowhere_in(self, nodes: Collection[NodeName]) -> list[GangId]:
+        """Let gangs be planned on these nodes again, and return those that were not."""
+        found = [gang_id for gang_id, avoided in self._avoided.items() if not avoided.keys().isdisjoint(nodes)]
+        for gang_id in found:
+            for node in self._avoided[gang_id].keys() & set(nodes):
+                del self._avoided[gang_id][node]
+        return found
 
     def _not_avoided(self, gang: Gang) -> LabelTerms:
         nodes = self._avoided.get(gang.id)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from penstock.engines.kubernetes.avoiding import Avoiding
 from penstock.engines.kubernetes.devices.kind import DeviceClaims
 from penstock.engines.kubernetes.gangs.registry import Gangs
 from penstock.engines.kubernetes.gangs.workloads import Workload
@@ -23,9 +24,10 @@ class Looking:
         standing: Nodes,
         gangs: Gangs,
         offers: Offers,
+        avoiding: Avoiding,
     ) -> None:
         self._view, self._volumes, self._devices, self._standing = view, volumes, devices, standing
-        self._gangs, self._offers = gangs, offers
+        self._gangs, self._offers, self._avoiding = gangs, offers, avoiding
 
     def turn(self, pods: Mapping[tuple[str, str], Pod], pod_changed: Callable[[Pod], None]) -> None:
         """Look at everything that has changed since the turn before.
@@ -77,3 +79,4 @@ class Looking:
                 self._offers.claims_changed(gang.id)
         for node in self._devices.count():  # the server hears what nodes have before it hears of who asks for it
             self._standing.hello(node)
+        self._avoiding.changed(self._devices.counted())

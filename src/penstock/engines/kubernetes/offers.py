@@ -78,7 +78,7 @@ class Offers:
         self._nodes.ask_about(keys_of(ask))
         self._placing.refill(gang)
         slot_now = gang.slot_with(pod.metadata.name)
-        waits = gang.job_id is not None and not gang.placed and gang.workload is None
+        waits = (gang.asked or gang.job_id is not None) and not gang.placed and gang.workload is None
         if waits and (slot_now is None or differs(ask, slot_now.ask)):
             gang.edited = True
 

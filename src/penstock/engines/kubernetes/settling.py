@@ -173,7 +173,7 @@ class Settling:
     def _edited(self, gang: Gang, slots: list[Slot], problem: str) -> None:
         gang.asked = False
         if problem in ("", "same") and not gang.placed:
-            gang.edited, gang.slots = False, slots
+            gang.slots, gang.edited = slots, self._changed_since(gang, slots)
             if gang.held:
                 gang.asked = True
                 self._release(gang)
@@ -181,6 +181,15 @@ class Settling:
             self._gangs.reform(gang)
         else:
             gang.again_s = _now_s() + SETTLE_S
+
+    def _changed_since(self, gang: Gang, slots: list[Slot]) -> bool:
+        """Return whether a gang asks for something else by now than when the server was asked."""
+        if not gang.complete:
+            return False
+        try:
+            return [one.ask for one in slots_of(gang, partial(self._ask_of, gang))] != [one.ask for one in slots]
+        except BadAmount:
+            return True
 
     def _release(self, gang: Gang) -> None:
         assert gang.job_id is not None

@@ -124,8 +124,18 @@ class Tidying:
             for pod, node in self.starting.overdue(now_s):
                 await release(pod, node)
             for key, consumer in self._left(now_s):
+                if await self._in_use(key, consumer):
+                    continue  # the copy of the pods is behind
                 log.info("a pod does not start with its devices", extra={"pod": consumer.name, "claim": key})
                 await self._writer.take_back(key, consumer, devices=True)
+
+    async def _in_use(self, key: str, consumer: Consumer) -> bool:
+        claim = self._claimed.claims.get(key)
+        users = self._users(claim, consumer) if claim is not None else []
+        for pod in users:
+            if await self._writer.is_bound(pod):
+                return True
+        return False
 
     def _left(self, now_s: float) -> list[tuple[str, Consumer]]:
         """Return claims of pods of ours that have not been started for a while, and these pods or their group."""

@@ -113,6 +113,16 @@ class ClaimWriter:
                 return error.message
         return WITHDRAWN
 
+    async def is_bound(self, pod: Pod) -> bool:
+        """Return whether a pod has been bound by now, whatever the copy says; True also where that cannot be said."""
+        try:
+            found = await self._client.get(PODS.path(pod.metadata.namespace, pod.metadata.name), Pod)
+        except Missing:
+            return False
+        except KubernetesError:
+            return True
+        return found.metadata.uid == pod.metadata.uid and bool(found.spec.node_name)
+
     async def take_back(self, key: str, consumer: Consumer, *, devices: bool) -> None:
         """Take the reservation back, and the devices where nobody else has the claim: until that is done.
 
