@@ -73,16 +73,13 @@ class KubernetesEngine:
         pod_sink = CallSink(self.pod_changed, self.pod_gone, self.begin)
         self.nodes: Reflector[Node] = Reflector(client, NODES, Node, node_sink, draw=draw)
         self.pods: Reflector[Pod] = Reflector(client, PODS, Pod, pod_sink, draw=draw)
-        self.view = ClusterView(
-            client,
-            Heard(
-                lambda workload: self._looking.workload_changed(workload),  # noqa: PLW0108 - not made yet
-                lambda workload: self._looking.workload_gone(workload),  # noqa: PLW0108 - not made yet
-                lambda namespace: self._looking.more_said(namespace),  # noqa: PLW0108 - not made yet
-                self._reselect_all, self._budgets.changed, self._budgets.removed, self.begin,
-            ),  # fmt: skip
-            draw=draw,
-        )
+        heard = Heard(
+            lambda workload: self._looking.workload_changed(workload),  # noqa: PLW0108 - not made yet
+            lambda workload: self._looking.workload_gone(workload),  # noqa: PLW0108 - not made yet
+            lambda namespace: self._looking.more_said(namespace),  # noqa: PLW0108 - not made yet
+            self._reselect_all, self._budgets.changed, self._budgets.removed, self.begin,
+        )  # fmt: skip
+        self.view = ClusterView(client, heard, draw=draw)
         self._selectors = Selectors(self.view.labels_of)
         self.volumes = Volumes(client, self.nodes.objects, self._pods_at, self.begin, draw)
         self.devices = self._device_claims()

@@ -77,6 +77,7 @@ class Looking:
         for gang in self._gangs if again.templates else ():
             if gang.namespace in again.templates:
                 self._offers.claims_changed(gang.id)
-        for node in self._devices.count():  # the server hears what nodes have before it hears of who asks for it
+        changed = self._devices.count()
+        for node in changed:  # the server hears what nodes have before it hears of who asks for it
             self._standing.hello(node)
-        self._avoiding.changed(self._devices.counted())
+        self._avoiding.changed(changed)

@@ -42,8 +42,6 @@ class Counting:
         self._uncounted: dict[NodeName, None] = {}
         """Nodes that have to be counted anew."""
         self._told_labels: dict[NodeName, Mapping[str, str]] = {}
-        self.counted: set[NodeName] = set()
-        """Nodes that were counted since somebody looked."""
 
     def offered(self, node: Node) -> Sums:
         """Return what a node had when it was counted last; one that is new or described anew is counted soon."""
@@ -81,7 +79,6 @@ class Counting:
             if free != self._free.get(name, {}):
                 changed.append(name)
             self._free[name] = free
-            self.counted.add(name)
         return tuple(changed)
 
     def _counted(self, name: NodeName) -> Sums:

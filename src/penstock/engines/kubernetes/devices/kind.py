@@ -241,11 +241,6 @@ class DeviceClaims:
         """Count nodes anew, as many as a turn of the loop has time for. Returns: those that offer something else."""
         return self._counting.turn() if self.view.served else ()
 
-    def counted(self) -> set[NodeName]:
-        """Return the nodes of which something has changed, counted anew since the last call."""
-        found, self._counting.counted = self._counting.counted, set()
-        return found
-
     # `Claims`.
 
     def refusal(self, pod: Pod) -> Refused | None:
