@@ -272,7 +272,7 @@ class Placing:
         assert key is not None, "as in `_bind`"
 
         def wanted() -> bool:
-            return key not in self._withdrawn and self._together.wanted(key)
+            return slot.key == key and key not in self._withdrawn and self._together.wanted(key)
 
         def worth_waiting() -> bool:
             now = gang.members.get(pod.metadata.name)

@@ -86,8 +86,10 @@ class Together:
                 continue
 
     def forget(self, job_id: JobId) -> None:
-        """Forget a job, or an attempt that is over."""
-        self._starts.pop(job_id, None)
+        """Forget a job, or an attempt that is over: who waits for the others does so no more."""
+        start = self._starts.pop(job_id, None)
+        if start is not None:
+            start.all_ready.set()
 
     def _of(self, key: ReplicaKey) -> _Start | None:
         start = self._starts.get(key.job_id)

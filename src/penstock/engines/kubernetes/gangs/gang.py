@@ -16,7 +16,7 @@ from penstock.core.model.gang import GangAsk, GroupAsk
 from penstock.core.model.ids import JobId, NodeName, PoolName, QueueName, TenantName
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import ReplicaAsk
-from penstock.engines.kubernetes.gangs.workloads import Elastic, Workload, set_of
+from penstock.engines.kubernetes.gangs.workloads import Elastic, PodSet, Workload, set_of
 from penstock.engines.kubernetes.names import (
     ATTEMPT_LABEL,
     JOB_LABEL,
@@ -201,6 +201,11 @@ class Gang(msgspec.Struct, eq=False):
     def slot_with(self, pod: str) -> Slot | None:
         return next((slot for slot in self.slots if slot.pod == pod), None)
 
+    def first_of(self, template: str) -> list[Pod]:
+        """Return the members that were made from a template of its workload and do not leave, in the order of ranks."""
+        made = [pod for pod in self.members.values() if not pod.leaving and set_of(pod) == template]
+        return sorted(made, key=order_of)
+
     def first(self) -> list[Pod]:
         """Return the members that start together, in the order of ranks."""
         return sorted((pod for pod in self.members.values() if not pod.leaving), key=order_of)[: self.size]
@@ -221,17 +226,26 @@ def slots_of(gang: Gang, ask_of: AskOf) -> list[Slot]:
     Raises: BadAmount.
     """
     if gang.workload is not None:
-        found = [
-            Slot(gang.learned.get(one.name) or ask_of(one.pod), template=one.name)
-            for one in gang.workload.sets
-            for _ in range(one.count)
-        ]
+        found = [Slot(ask, template=one.name) for one in gang.workload.sets for ask in _asks_of(gang, one, ask_of)]
     else:
         found = [Slot(ask_of(pod), pod.metadata.name) for pod in gang.first()]
     groups: dict[ReplicaAsk, list[Slot]] = {}
     for slot in found:
         groups.setdefault(slot.ask, []).append(slot)
     return [slot for slots in groups.values() for slot in slots]
+
+
+def _asks_of(gang: Gang, one: PodSet, ask_of: AskOf) -> list[ReplicaAsk]:
+    """Return what the pods of a template ask for; where that turned out otherwise, each that is there for itself.
+
+    Their volumes may be in several zones: what one of them asks for is nothing for another.
+    """
+    learned = gang.learned.get(one.name)
+    if learned is None:
+        return [ask_of(one.pod)] * one.count
+    there = [pod for pod in gang.first_of(one.name) if not pod.spec.node_name]
+    own = [ask_of(pod) for pod in there[: one.count]]
+    return own + [learned] * (one.count - len(own))
 
 
 def pods_of(gang: Gang) -> list[Pod]:
