@@ -272,11 +272,12 @@ class Placing:
         assert key is not None, "as in `_bind`"
 
         def wanted() -> bool:
-            return slot.key == key and key not in self._withdrawn and self._together.wanted(key)
+            return key not in self._withdrawn and self._together.wanted(key)
 
         def worth_waiting() -> bool:
             now = gang.members.get(pod.metadata.name)
-            return wanted() and now is not None and now.metadata.uid == pod.metadata.uid and not now.leaving
+            held = slot.key == key and wanted()
+            return held and now is not None and now.metadata.uid == pod.metadata.uid and not now.leaving
 
         problem = await claims.prepare(pod, on.name, worth_waiting)
         if problem:
