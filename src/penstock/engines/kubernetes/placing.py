@@ -249,7 +249,7 @@ class Placing:
         assert key is not None, "a place is held before a pod is bound to it"
         self._binding.add(key)
         try:
-            problem = await self._bind_with_claims(gang, on, slot, pod)
+            problem = await self._bind_with_claims(gang, on, slot, key, pod)
         finally:
             self._binding.discard(key)
             self._withdrawn.discard(key)
@@ -258,8 +258,8 @@ class Placing:
             if slot.key == key and slot.pod == pod.metadata.name and on.pod_of(key) is None:
                 slot.pod = ""
                 known = gang.members.get(pod.metadata.name)
-                stays = known is not None and not known.leaving and not known.spec.node_name
-                if gang.workload is not None and key in on.starting and not stays:
+                gone = known is None or known.leaving or known.spec.node_name
+                if gone and gang.workload is not None and key in on.starting:
                     self._await_pod(gang, slot, REPLACED_S)  # its controller makes another one
                 else:
                     self._fail(on, key, problem)
@@ -267,17 +267,16 @@ class Placing:
             self.lost(gang, pod)
         self._nodes.touch(on.name)
 
-    async def _bind_with_claims(self, gang: Gang, on: OnNode, slot: Slot, pod: Pod) -> str:
-        key, devices, claims = slot.key, slot.devices, self._judging.claims
-        assert key is not None, "as in `_bind`"
+    async def _bind_with_claims(self, gang: Gang, on: OnNode, slot: Slot, key: ReplicaKey, pod: Pod) -> str:
+        devices, claims = slot.devices, self._judging.claims
 
         def wanted() -> bool:
             return key not in self._withdrawn and self._together.wanted(key)
 
         def worth_waiting() -> bool:
             now = gang.members.get(pod.metadata.name)
-            held = slot.key == key and wanted()
-            return held and now is not None and now.metadata.uid == pod.metadata.uid and not now.leaving
+            same = now is not None and now.metadata.uid == pod.metadata.uid and not now.leaving
+            return same and slot.key == key and wanted()
 
         problem = await claims.prepare(pod, on.name, worth_waiting)
         if problem:
