@@ -145,7 +145,7 @@ class PodWorld:
         self.big_node()
         self.disks.heal()
         for zone in "ab" if self.disks.used else "":
-            self.add_node(cpu="64", gpus="32", zone=zone)  # volumes are where they are
+            self.add_node(cpu="64", gpus="32", zone=zone, claimed=24)  # volumes are where they are
 
     def big_node(self) -> None:
         """Add a node on which everything fits that waits: what remains has no excuse to wait for ever."""
