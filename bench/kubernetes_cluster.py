@@ -35,6 +35,7 @@ ACCOUNTS = Kind("", "v1", "serviceaccounts")
 WRITERS = 24
 """Requests at a time of the benchmark itself."""
 NODE_PREFIX = "penstock-bench-"
+NOT_READY = "node.kubernetes.io/not-ready"
 ALLOCATABLE = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "500Gi", "pods": "110"}
 READY_WAIT_S = 180.0
 GONE_WAIT_S = 600.0
@@ -230,6 +231,7 @@ class Cluster:
             text = f"nodes, of {count:,}"
             await self.each(lambda name: self.create(NODES, node(name)), sorted(wanted - own), text)
             await self.each(lambda name: self._removed(NODES.path("", name)), sorted(own - wanted), "surplus nodes")
+            await self._take_pods()
         deadline = time.monotonic() + READY_WAIT_S
         while True:
             ready = [one for one in await self.every(NODES) if one.has("Ready") and not one.spec.taints]
@@ -239,6 +241,12 @@ class Cluster:
             if not self._make_nodes or time.monotonic() > deadline:
                 raise SystemExit(f"{self.nodes:,} nodes take pods, {count:,} are needed: see --nodes and --make-nodes")
             await asyncio.sleep(2)
+
+    async def _take_pods(self) -> None:
+        """Take from the made nodes the taint that an API server gives all new ones, where no controller does so."""
+        kept = [one for one in await self._own_nodes() if [taint.key for taint in one.spec.taints] == [NOT_READY]]
+        bare = {"spec": {"taints": None}}
+        await self.each(lambda one: self._client.patch(NODES.path("", one.metadata.name), bare, Seen), kept, "ready")
 
     async def end_pod(self, name: str) -> None:
         """Let a pod succeed, where no kubelet does."""
