@@ -404,7 +404,7 @@ class Controller:
         if isinstance(request, NodeReport) and isinstance(reply, msg.ReportTaken) and reply.accepted:
             return msg.ReportTaken(reply.seq, tuple(orders.reconcile(self.state, request)))
         if isinstance(reply, msg.PlanCommitted):
-            self.plan_clock.committed(reply.plan, self._clock.monotonic_ms(), self._clock.unix_ms())
+            self.plan_clock.committed(reply.plan, self._clock.monotonic_ms(), self._clock.unix_ms(), self.state)
         return reply
 
     def _time_passed(self, tx: Transaction) -> None:

@@ -29,6 +29,10 @@ _WAKES = {
     ev.TenantReleased,
 }
 """Events after which a cycle may decide something, whatever else is known."""
+_COMPARED = {ev.JobSubmitted, ev.OthersLoadChanged, ev.IdleNoted, ev.ProgressNoted}
+"""Events after which it depends on the last plan."""
+COMPARED_MAX = 10_000
+"""Events that are kept for the plan of the cycle that runs; after more of them another cycle follows in any case."""
 
 
 class PlanClock:
@@ -43,6 +47,9 @@ class PlanClock:
         self.wanted = True
         """Whether a cycle may decide something; it is due unless jobs gather."""
         self._gather_until_ms = 0
+        self._runs = False
+        self._meanwhile: list[ev.AnyEvent] = []
+        """What was observed since the cycle that runs has begun: its plan knows nothing of it."""
 
     def observe(self, records: Iterable[ev.Record], state: State) -> None:
         """Note new records; `state` is the state after them."""
@@ -50,16 +57,22 @@ class PlanClock:
             if self.wanted:
                 break
             self.wanted = wakes(record.event, state, self.last_plan)
+            if self._runs and type(record.event) in _COMPARED:
+                self._meanwhile.append(record.event)
+                self.wanted |= len(self._meanwhile) > COMPARED_MAX
 
     def begin(self) -> None:
         """Note that a cycle has begun, on a snapshot of all that was observed."""
-        self.wanted = False
+        self.wanted, self._runs = False, True
+        self._meanwhile.clear()
 
-    def committed(self, plan: Plan, now_ms: int, unix_ms: int) -> None:
-        """Note the committed plan: jobs may gather for its pause from now on."""
+    def committed(self, plan: Plan, now_ms: int, unix_ms: int, state: State) -> None:
+        """Note the committed plan: jobs may gather for its pause from now on. `state` is the state after it."""
         self.last_plan = plan
         self._gather_until_ms = now_ms + plan.pause_ms
-        self.wanted |= bool(plan.dropped)
+        self.wanted |= bool(plan.dropped) or any(wakes(event, state, plan) for event in self._meanwhile)
+        self._runs = False
+        self._meanwhile.clear()
         self.time_passes(unix_ms)
 
     def skip(self) -> None:

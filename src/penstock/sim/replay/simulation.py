@@ -261,7 +261,7 @@ class Simulation:
             proposed = self._chooser.plan(snapshot, now_ms)
             tx = Transaction(self.state, now_ms)
             plan = apply_plan(tx, proposed, fresh=True)
-            clock.committed(plan, now_ms, now_ms)
+            clock.committed(plan, now_ms, now_ms, self.state)
             if self._on_plan is not None:
                 self._on_plan(snapshot, plan, now_ms)
             self._settle(tx)
