@@ -38,6 +38,7 @@ from penstock.engines.kubernetes.operator.applying import Applying
 from penstock.engines.kubernetes.operator.making import Maker
 from penstock.engines.kubernetes.operator.queuemap import QueueMap, Where
 from penstock.engines.kubernetes.operator.telling import Telling
+from penstock.engines.kubernetes.pace import Pace
 from penstock.engines.kubernetes.placing import Placing
 from penstock.engines.kubernetes.saying import Saying
 from penstock.engines.kubernetes.selectors import Selectors
@@ -50,6 +51,8 @@ from penstock.engines.kubernetes.volumes.volumes import Volumes
 log = logging.getLogger(__name__)
 
 NODES = Kind("", "v1", "nodes", namespaced=False)
+IDLE_S = 0.1
+"""Volumes, devices and places that wait too long are looked at this often while no gang changes."""
 AGAIN_S = 5.0
 """Gangs that no node could hold are submitted again this long after nodes have changed."""
 
@@ -67,7 +70,8 @@ class KubernetesEngine:
         self, client: Client, server: Server, draw: random.Random | None = None, queues: Where | None = None
     ) -> None:
         self._server, self._client, self._draw = server, client, draw
-        self._gangs = Gangs()
+        self._pace = Pace()
+        self._gangs = Gangs(self._pace.wake)
         self._budgets = Budgets(server, self._gangs)
         node_sink = CallSink(self._node_changed, self._node_removed, self.begin)
         pod_sink = CallSink(self.pod_changed, self.pod_gone, self.begin)
@@ -398,12 +402,13 @@ class KubernetesEngine:
 
     async def _settle(self) -> None:
         while True:
-            await asyncio.sleep(FLUSH_S)
+            await self._pace.wait(FLUSH_S, IDLE_S)
             if self.standing.begun:
                 if self._reselect():
                     self.standing.flush()  # the server hears what stands where before it hears of who minds
-                self._looking.turn(self.pods.objects, self.pod_changed)
-                self._settling.turn(asyncio.get_running_loop().time())
+                more = self._looking.turn(self.pods.objects, self.pod_changed)
+                if self._settling.turn(asyncio.get_running_loop().time()) or more:
+                    self._pace.wake()
                 self._budgets.turn()
                 self.placing.give_up_overdue()
 

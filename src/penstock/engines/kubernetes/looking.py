@@ -29,11 +29,13 @@ class Looking:
         self._view, self._volumes, self._devices, self._standing = view, volumes, devices, standing
         self._gangs, self._offers, self._avoiding = gangs, offers, avoiding
 
-    def turn(self, pods: Mapping[tuple[str, str], Pod], pod_changed: Callable[[Pod], None]) -> None:
-        """Look at everything that has changed since the turn before.
+    def turn(self, pods: Mapping[tuple[str, str], Pod], pod_changed: Callable[[Pod], None]) -> bool:
+        """Look at what has changed since the turn before, as far as a turn has time for.
 
         Args:
             pods: the copy of the pods, by namespace and name; `pod_changed`: looks at one again.
+
+        Returns: whether more is left.
         """
 
         def look_at(keys: Iterable[str]) -> None:
@@ -45,6 +47,7 @@ class Looking:
 
         self._look_at_volumes(pod_changed)
         self._look_at_devices(look_at)
+        return self._volumes.due or self._devices.due
 
     def workload_changed(self, workload: Workload) -> None:
         if self._view.started_here(workload):

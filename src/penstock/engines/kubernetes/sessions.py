@@ -13,6 +13,7 @@ from penstock.engines.kubernetes.amounts import BadAmount, Sums
 from penstock.engines.kubernetes.nodes import NAME_FIELD, no_pool, node_spec, nothing_more
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.onnode import OnNode
+from penstock.engines.kubernetes.pace import Pace
 from penstock.engines.kubernetes.server import NodeServer
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Nodes:
         self.specs: dict[NodeName, NodeSpec] = {}
         self._sessions: dict[NodeName, _Session] = {}
         self._touched: dict[NodeName, None] = {}
+        self._pace = Pace()
         self._keys: set[str] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.begun = False
@@ -105,6 +107,7 @@ class Nodes:
     def touch(self, name: NodeName) -> None:
         """Note that a node has something to report."""
         self._touched[name] = None
+        self._pace.wake()
 
     def hello(self, name: NodeName) -> None:
         """Introduce a node, unless the server knows it as it is."""
@@ -159,8 +162,10 @@ class Nodes:
     async def report(self) -> None:
         """Report nodes that have changed, until cancelled."""
         while True:
-            await asyncio.sleep(FLUSH_S)
+            await self._pace.wait(FLUSH_S)
             self._report(list(self._touched)[:REPORTS_MAX])
+            if self._touched:
+                self._pace.wake()
 
     def flush(self) -> None:
         """Report all nodes that have changed at once."""

@@ -47,11 +47,11 @@ class Settling:
         self._server, self._gangs, self._ask_of, self._refusal = server, gangs, ask_of, refusal
         self._say, self._submitted, self._suspend_first = say, submitted, suspend_first
 
-    def turn(self, now_s: float) -> None:
-        """Ask the server about gangs that have changed."""
+    def turn(self, now_s: float) -> bool:
+        """Ask the server about gangs that have changed. Returns: whether more are left."""
         for number, gang in enumerate(self._gangs.unsettled(now_s)):
             if number >= GANGS_MAX:
-                return
+                return True
             gang.asked = True
             if gang.job_id is None:
                 self._submit(gang)
@@ -74,6 +74,7 @@ class Settling:
             else:
                 gang.hold_asked = False
                 self._server.hold(gang.job_id, partial(self._held, gang), held=True)
+        return False
 
     def _submit(self, gang: Gang) -> None:
         others = {one.pod.spec.scheduler_name for one in gang.workload.sets} if gang.workload is not None else set()

@@ -38,7 +38,8 @@ STEP_S = 0.2
 VIOLATIONS_MAX = 5
 INVARIANTS_SHARE = 0.1
 PACE: tuple[tuple[Any, str, float], ...] = (
-    (sessions, "FLUSH_S", 0.1), (engine, "FLUSH_S", 0.1), (sessions, "ALIVE_S", 2.0), (engine, "AGAIN_S", 1.0),
+    (sessions, "FLUSH_S", 0.1), (engine, "FLUSH_S", 0.1), (engine, "IDLE_S", 0.1), (engine, "AGAIN_S", 1.0),
+    (sessions, "ALIVE_S", 2.0),
     (settling, "SETTLE_S", 0.5), (placing, "EARLY_S", 2.0), (placing, "REPLACED_S", 5.0), (placing, "PODS_S", 10.0),
     (getting, "BIND_WAIT_S", 20.0), (volumes, "REFUSED_S", 3.0), (tidying, "LEFTOVER_S", 2.0),
     (avoiding, "AVOID_S", 3.0),

@@ -67,6 +67,10 @@ class Counting:
                 return
             self._uncounted[NodeName(placed.node)] = None
 
+    @property
+    def due(self) -> bool:
+        return bool(self._uncounted)
+
     def turn(self) -> tuple[NodeName, ...]:
         """Count as many nodes as a turn of the loop has time for. Returns: those that have something else by now."""
         changed = []

@@ -241,6 +241,11 @@ class DeviceClaims:
         """Count nodes anew, as many as a turn of the loop has time for. Returns: those that offer something else."""
         return self._counting.turn() if self.view.served else ()
 
+    @property
+    def due(self) -> bool:
+        """Whether nodes are left to be counted."""
+        return self.view.served and self._counting.due
+
     # `Claims`.
 
     def refusal(self, pod: Pod) -> Refused | None:

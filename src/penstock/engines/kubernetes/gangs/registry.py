@@ -1,6 +1,6 @@
 """All gangs of pods that wait or run here, by name, by pod and by job; and which of them have to be settled."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from penstock.core.model.ids import JobId
 from penstock.engines.kubernetes.gangs.gang import Facts, Gang, GangId, terms_of
@@ -9,9 +9,14 @@ from penstock.engines.kubernetes.objects.pods import Pod
 
 
 class Gangs:
-    """The gangs. What changes a gang marks it: `unsettled` yields those about which the server is to be asked."""
+    """The gangs. What changes a gang marks it: `unsettled` yields those about which the server is to be asked.
 
-    def __init__(self) -> None:
+    Args:
+        marked: is called each time that a gang was marked.
+    """
+
+    def __init__(self, marked: Callable[[], None] = lambda: None) -> None:
+        self._marked = marked
         self._gangs: dict[GangId, Gang] = {}
         self._of_pod: dict[str, Gang] = {}
         self._of_job: dict[JobId, Gang] = {}
@@ -127,6 +132,7 @@ class Gangs:
 
     def mark(self, gang: Gang) -> None:
         self._changed[gang.id] = gang
+        self._marked()
 
     def unlearn(self, gang: Gang) -> None:
         """Let a workload that waits be planned by its templates alone."""

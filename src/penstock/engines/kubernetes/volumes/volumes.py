@@ -207,6 +207,11 @@ class Volumes:
         if volume is not None:
             self._touch_node_of(volume)
 
+    @property
+    def due(self) -> bool:
+        """Whether pods are left to be looked at again."""
+        return bool(self._due)
+
     def turn(self) -> Again:
         """Return what has to be looked at again since the last turn."""
         if self._classes:
