@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 from bench.harness import machine
 from bench.kubernetes_cluster import PODS, SHOWN_EVERY_S, Body, Cluster, Penstock, Process, pod, say, test_api
+from bench.kubernetes_coexist import NODES as SHARED_NODES
+from bench.kubernetes_coexist import SCHEDULERS, coexist
 from bench.kubernetes_kueue import play
 from bench.kueue_scenario import SCENARIOS
 
@@ -36,6 +38,7 @@ LIMITS = {
     "idle_core_pct": 3.0,
     "restart_s": 10.0,
     "kueue_baseline_s": 180.0,
+    "refused_again": 0,
 }
 """Of November 2026, for two shared cores that run the API server and its etcd as well."""
 
@@ -44,6 +47,7 @@ class Sizes(NamedTuple):
     nodes: int = 1_000
     pods: int = 5_000
     idle_s: float = 30.0
+    shared_s: float = 60.0
     scale: float = 1.0
 
     @property
@@ -52,7 +56,7 @@ class Sizes(NamedTuple):
         return 5 * self.nodes, 4 * self.pods
 
 
-QUICK = Sizes(40, 200, 3.0, 0.02)
+QUICK = Sizes(40, 200, 3.0, 10.0, 0.02)
 
 
 class Bound(NamedTuple):
@@ -257,6 +261,26 @@ class Bench:
             server.check()
             self.tell("restart_s", new.since_start_s if new.names else None, "s", pods=len(own.names))
 
+    async def coexist(self) -> None:
+        """Pods that a kubelet refuses where kube-scheduler binds pods to the same nodes; not without one."""
+        if not self._cluster.real:
+            return
+        await self._cluster.with_nodes(SHARED_NODES)
+        say("beside kube-scheduler on the same nodes")
+        server = self._server()
+        server.start()
+        try:
+            await server.ready(SHARED_NODES)
+            refused, left = await coexist(self._cluster, server, self._sizes.shared_s, self._given.seed)
+        finally:
+            await asyncio.to_thread(server.stop)
+            await self._cluster.remove_pods()
+        own, other = (refused[name] for name in SCHEDULERS)
+        facts = {"pods": own.bound, "unfinished": left, "seed": self._given.seed}
+        reference = {"name": "kube-scheduler, same run", "value": other.refused, "pods": other.bound}
+        self.tell("refused_by_kubelets", own.refused, "pods", reference=reference, **facts)
+        self.tell("refused_again", own.again, "pods", reference={**reference, "value": other.again}, **facts)
+
     async def kueue(self) -> None:
         """Kueue's published baseline."""
         await self._cluster.with_nodes(self._sizes.nodes)
@@ -275,7 +299,7 @@ class Bench:
         )  # fmt: skip
 
 
-FIGURES = ("single", "gangs", "kueue", "large")
+FIGURES = ("single", "gangs", "coexist", "kueue", "large")
 
 
 @contextlib.contextmanager
@@ -290,7 +314,9 @@ def chosen(given: argparse.Namespace, root: Path) -> Iterator[Cluster]:
 
 async def measure(given: argparse.Namespace, root: Path) -> None:
     usual = QUICK if given.quick else Sizes()
-    sizes = Sizes(given.nodes or usual.nodes, given.pods or usual.pods, usual.idle_s, given.scale or usual.scale)
+    sizes = Sizes(
+        given.nodes or usual.nodes, given.pods or usual.pods, usual.idle_s, usual.shared_s, given.scale or usual.scale
+    )
     with chosen(given, root) as found:
         async with found as cluster:
             bench = Bench(cluster, root, sizes, given)
@@ -313,6 +339,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, help="nodes (1,000); the large cluster has five times as many")
     parser.add_argument("--pods", type=int, help="pods (5,000); the large cluster has four times as many")
     parser.add_argument("--scale", type=float, help="share of the workloads of Kueue's baseline (1.0)")
+    parser.add_argument("--seed", type=int, default=1, help="of the pods beside kube-scheduler (1)")
     parser.add_argument("--kubeconfig", default=os.environ.get("KUBECONFIG", ""), help="'': the API server for tests")
     parser.add_argument("--make-nodes", action="store_true", help="make the nodes, and remove them afterwards")
     parser.add_argument("--kube-scheduler-pid", type=int, default=0, metavar="PID", help="its process on this machine")
