@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from penstock.core.model.selectors import accepted, terms_text
-from penstock.engines.kubernetes.asks import NOWHERE, TERMS_MAX, all_of
+from penstock.core.model.selectors import LabelRule, accepted, terms_text
+from penstock.engines.kubernetes.asks import NOWHERE, PAIRS_MAX, TERMS_MAX, all_of
 from penstock.engines.kubernetes.objects.common import LabelSelector
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.volumes import StorageCapacity, StorageClass, Volume, VolumeClaim
@@ -14,6 +14,7 @@ from penstock.engines.kubernetes.volumes.view import Heard, VolumeView
 
 ZONE, HOST, BETA = "topology.kubernetes.io/zone", "kubernetes.io/hostname", "failure-domain.beta.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
+TENS = (range(20), range(19, 60))
 
 
 def volume(size="10Gi", *terms, name="v", labels=None, phase="Available", ref=None, **spec):
@@ -152,18 +153,38 @@ def test_the_volumes_of_many_nodes_are_one_rule():
     assert not accepted((only,), {HOST: "n5000"})
 
 
+def test_a_node_with_volumes_for_both_claims_is_found_among_many():
+    """Of two classes with one volume on each of 400 nodes only the last node has both."""
+    amd64 = rule("kubernetes.io/arch", "amd64")
+    one = [volume("1Gi", term(rule(HOST, f"n{i}"), amd64)) for i in range(400)]
+    other = [volume("1Gi", term(amd64, rule(HOST, f"n{i}"))) for i in range(399, 800)]
+    found = all_of(*(matching.any_of(map(matching.reach_of, many)) for many in (one, other)))
+    assert terms_text(found) == "kubernetes.io/hostname in (n399), kubernetes.io/arch in (amd64)"
+
+
+def test_alternatives_that_no_node_satisfies_leave_room_for_those_that_one_does():
+    racks = [tuple((LabelRule("rack", "in", (f"r{i}",)), LabelRule("row", "exists")) for i in ten) for ten in TENS]
+    assert terms_text(all_of(*racks)) == "rack in (r19), row"
+    assert all_of(racks[0][:1], racks[1][:1]) == NOWHERE
+    twice = ((LabelRule("rack", "in", ("r1", "r2")), LabelRule("rack", "in", ("r2", "r3"))),)
+    assert terms_text(all_of(twice, twice)) == "rack in (r2)"
+
+
 def test_no_more_alternatives_are_made_than_count():
+    most = TERMS_MAX
+
     class Watched(tuple):
         def __iter__(self):
             for number, one in enumerate(super().__iter__()):
-                assert number <= TERMS_MAX
+                assert number <= most
                 yield one
 
     disks = Watched(
         matching.reach_of(volume("1Gi", term(rule(ZONE, "a"), rule(HOST, f"n{i}"))))[0] for i in range(5000)
     )
     assert all_of(matching.reach_of(volume("1Gi", term(rule(ZONE, "a")))), disks) == disks[:TERMS_MAX]
-    assert len(all_of(disks, disks)) == TERMS_MAX
+    most = len(disks)
+    assert len(all_of(disks, disks)) == PAIRS_MAX // len(disks), "each node with itself, of the pairs that are compared"
 
 
 def test_one_of_several_that_is_anywhere_is_anywhere_and_none_of_none_is_nowhere():

@@ -22,8 +22,8 @@ NOWHERE: LabelTerms = ((LabelRule("", "in"),),)
 """No node satisfies it."""
 _ADDED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Tolerated for a while by every pod, as the API server makes it: they put off an eviction, and permit no node."""
-TERMS_MAX = 256
-"""Alternatives of one pod; more than that are refused."""
+TERMS_MAX, PAIRS_MAX = 256, 10_000
+"""Alternatives of one pod, and pairs of alternatives that are compared; further ones are left out."""
 
 
 class Unsupported(NamedTuple):
@@ -83,8 +83,28 @@ def all_of(one: LabelTerms, other: LabelTerms) -> LabelTerms:
     """Return the alternatives that satisfy both."""
     if not one or not other:
         return one or other
-    both = ((*a, *(rule for rule in b if rule not in a)) for a in one for b in other)
-    return tuple(islice(both, TERMS_MAX))  # two claims with a volume on each of 5,000 nodes have 25 million of them
+    found: dict[tuple[LabelRule, ...], None] = {}
+    for a, b in islice(((a, b) for a in one for b in other), PAIRS_MAX):
+        if both := _both(a, b):
+            found[both] = None
+            if len(found) == TERMS_MAX:
+                break
+    return tuple(found) or NOWHERE
+
+
+def _both(one: tuple[LabelRule, ...], other: tuple[LabelRule, ...]) -> tuple[LabelRule, ...]:
+    """Return the rules of two alternatives as one alternative; none where no node has labels for both."""
+    found: dict[object, LabelRule] = {}
+    for rule in (*one, *other):
+        if rule.operator != "in":
+            found[rule] = rule
+            continue
+        known, values = found.get(rule.key), frozenset(rule.values)
+        shared = tuple(value for value in known.values if value in values) if known is not None else rule.values
+        if known is not None and not shared:
+            return ()
+        found[rule.key] = LabelRule(rule.key, "in", shared)
+    return tuple(found.values())
 
 
 def _terms_of(spec: PodSpec) -> LabelTerms:

@@ -132,20 +132,24 @@ def pin_of(volume: Volume) -> str:
 def any_of(many: Iterable[LabelTerms]) -> LabelTerms:
     """Return the nodes that one of these accepts; none of them at all accept no node.
 
-    Alternatives about the values of one label become one rule: a class may have a volume on each of 5,000 nodes.
+    Alternatives that differ in the values of one label become one: a class may have a volume on each of 5,000 nodes.
     """
-    values: dict[str, dict[str, None]] = {}
+    joined: dict[tuple[str, tuple[LabelRule, ...]], dict[str, None]] = {}
     others: dict[tuple[LabelRule, ...], None] = {}
     for terms in many:
         if not terms:
             return ()
         for term in terms:
-            if len(term) == 1 and term[0].operator == "in":
-                values.setdefault(term[0].key, {}).update(dict.fromkeys(term[0].values))
-            else:
+            told = next((rule for rule in term if rule.operator == "in" and (rule.key in PINS or len(term) == 1)), None)
+            if told is None:
                 others[term] = None
-    joined = tuple((LabelRule(key, "in", tuple(sorted(found))),) for key, found in sorted(values.items()))
-    return (*joined, *others) or NOWHERE
+            else:
+                rest = tuple(rule for rule in term if rule is not told)
+                joined.setdefault((told.key, rest), {}).update(dict.fromkeys(told.values))
+    whole = (
+        (LabelRule(key, "in", tuple(sorted(found))), *rest) for (key, rest), found in sorted(joined.items(), key=str)
+    )
+    return (*whole, *others) or NOWHERE
 
 
 # Which volume a claim may get.
