@@ -56,8 +56,22 @@ def test_an_exit_is_reported_until_it_is_acknowledged():
     for _ in range(2):
         (seen,) = on.report(SPEC, "i").replicas
         assert (seen.state, seen.exit) == ("exited", ExitInfo(0))
-    on.exits.pop(KEY)
+    on.acknowledged(KEY)
     assert on.report(SPEC, "i").replicas == ()
+
+
+@pytest.mark.parametrize("known", ["stopping", "evicted"])
+def test_a_pod_that_is_gone_before_it_was_seen_to_leave_was_stopped_where_it_was_asked_to(known):
+    on = OnNode("n")
+    put(on, pod("ours"), KEY)
+    getattr(on, known).add(KEY)
+    on.ended(KEY, pod("ours"))
+    assert on.exits[KEY].exit == ExitInfo(problem="pod: it is gone", stop_sent=True)
+    on.failed(KEY, "it is gone")
+    assert on.exits[KEY].exit.stop_sent, "how it was seen to end counts"
+    on.acknowledged(KEY)
+    on.ended(KEY, pod("ours"))
+    assert not on.exits[KEY].exit.stop_sent
 
 
 def test_reports_are_numbered():

@@ -78,6 +78,8 @@ class OnNode:
         """Replicas that have no pod yet, or none any more and get another, and the devices that they were given."""
         self.stopping: set[ReplicaKey] = set()
         """Replicas that are asked to leave."""
+        self.evicted: set[ReplicaKey] = set()
+        """Replicas whose pods were evicted: that may show no sooner than when they are gone."""
         self.checkpoints: dict[ReplicaKey, int] = {}
         """Steps of checkpoints that pods told of and the server was not told."""
         self.check: NodeCheck | None = None
@@ -104,12 +106,20 @@ class OnNode:
 
     def ended(self, key: ReplicaKey, pod: Pod) -> None:
         """Note how a replica ended with its pod."""
-        gone = ExitInfo(problem=POD + GONE, stop_sent=pod.leaving)
+        stopped = pod.leaving or key in self.stopping or key in self.evicted
+        gone = ExitInfo(problem=POD + GONE, stop_sent=stopped)
         self.exits[key] = ReplicaSeen(key, "exited", exit=exit_of(pod) if pod.over else gone)
 
-    def failed(self, key: ReplicaKey, problem: str) -> None:
-        """Note that a replica could not be started, or ended without a pod."""
-        self.exits[key] = ReplicaSeen(key, "exited", exit=ExitInfo(problem=POD + problem))
+    def failed(self, key: ReplicaKey, problem: str, *, stopped: bool = False) -> None:
+        """Note that a replica could not be started, or ended without a pod; how it was seen to end counts more."""
+        info = ExitInfo(problem=POD + problem, stop_sent=stopped)
+        self.exits.setdefault(key, ReplicaSeen(key, "exited", exit=info))
+
+    def acknowledged(self, key: ReplicaKey) -> None:
+        """Forget an end that is in the log."""
+        self.exits.pop(key, None)
+        self.stopping.discard(key)
+        self.evicted.discard(key)
 
     def finished(self, key: ReplicaKey, problem: str) -> None:
         """Note that a replica's workload has ended; '' is a success."""

@@ -112,10 +112,10 @@ class Placing:
             self._fail(found[0], key, GONE)
             self._server.cancel(key.job_id, "its pods were deleted")
 
-    def _fail(self, on: OnNode, key: ReplicaKey, problem: str) -> None:
+    def _fail(self, on: OnNode, key: ReplicaKey, problem: str, *, stopped: bool = False) -> None:
         on.starting.pop(key, None)
         self._together.fail(key)
-        on.failed(key, problem)
+        on.failed(key, problem, stopped=stopped)
         self._tell(on, key)
 
     def _tell(self, on: OnNode, key: ReplicaKey) -> None:
@@ -374,8 +374,7 @@ class Placing:
 
     def _acknowledged(self, on: OnNode, key: ReplicaKey) -> None:
         """Forget an end that is in the log, and the gang with it when its job is over."""
-        on.exits.pop(key, None)
-        on.stopping.discard(key)
+        on.acknowledged(key)
         gang = self._gangs.of_job(key.job_id)
         if gang is None:
             return
@@ -422,7 +421,7 @@ class Placing:
         elif pod is None and slot is not None and slot.pod and key in on.starting:
             pass  # it is bound: once the watch shows that, the order comes again
         elif pod is None:
-            self._fail(on, key, GONE)
+            self._fail(on, key, GONE, stopped=True)  # whatever ended it, its attempt does not end for that
         elif gang is not None and gang.made_elsewhere and slot is not None:
             on.stopping.add(key)
             self._stops.suspend(gang, key)

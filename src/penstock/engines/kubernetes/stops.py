@@ -59,6 +59,7 @@ class Stops:
             if gang is not None and gang.size > 1:
                 await self._while_guarded(gang, wanted)
             await self._binder.evict(pod, order.grace_ms, why, wanted)
+            on.evicted.add(order.key)
         finally:
             on.stopping.discard(order.key)
 
