@@ -1,9 +1,7 @@
 """Scenarios: devices by claims (DRA), from whole devices to gangs, as peers got them wrong."""
 
 import asyncio
-from unittest import mock
 
-from penstock.engines.kubernetes import avoiding
 from penstock.engines.kubernetes.devices import planned, view
 from penstock.sim.apiserver.claims import trouble_with, twice_allocated
 from penstock.sim.apiserver.pods import OVER
@@ -71,7 +69,6 @@ async def test_a_pod_gets_the_device_of_its_claim_before_it_is_bound(s):
     assert s.requests("PATCH", "pods/p/status") == 0, "that its claim is not made yet is not worth a condition"
 
 
-@mock.patch.object(avoiding, "AVOID_S", 0.5)
 @in_scene("n1")
 async def test_a_pod_waits_for_a_device_and_gets_it_when_another_one_is_over(s):
     gpus(s, 1)

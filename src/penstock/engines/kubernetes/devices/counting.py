@@ -41,6 +41,8 @@ class Counting:
         """What was free on each node when it was counted last."""
         self._uncounted: dict[NodeName, None] = {}
         """Nodes that have to be counted anew."""
+        self._doubted: set[NodeName] = set()
+        """Nodes that turned out to have less than was counted."""
         self._told_labels: dict[NodeName, Mapping[str, str]] = {}
 
     def offered(self, node: Node) -> Sums:
@@ -53,6 +55,10 @@ class Counting:
     def node(self, name: NodeName) -> None:
         """Count a node anew, soon."""
         self._uncounted[name] = None
+
+    def doubt(self, name: NodeName) -> None:
+        """Note that a node has less than was counted: what it has next is something else, though it were as much."""
+        self._doubted.add(name)
 
     def all(self) -> None:
         self._uncounted.update(dict.fromkeys(NodeName(name) for _, name in self._nodes))
@@ -80,8 +86,9 @@ class Counting:
                 break
             del self._uncounted[name]
             free = self._counted(name)
-            if free != self._free.get(name, {}):
+            if free != self._free.get(name, {}) or name in self._doubted:
                 changed.append(name)
+                self._doubted.discard(name)
             self._free[name] = free
         return tuple(changed)
 

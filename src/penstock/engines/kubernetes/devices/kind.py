@@ -382,6 +382,7 @@ class DeviceClaims:
             self._refused |= {one.key: (at, now_s + REFUSED_S, text) for one, at in starting if one is not pod}
             for one, at in starting:
                 if at == taken.node:
+                    self._counting.doubt(at)
                     self._avoid(one, at, taken.text)
             return text
         self._starting.begin(starting, asyncio.get_running_loop().time() + tidying.LEFTOVER_S)
