@@ -10,7 +10,7 @@ N1 = NodeName("n1")
 
 
 def counting(free: dict[str, int]) -> Counting:
-    planned: Any = SimpleNamespace(free=lambda name: dict(free), work=0, signatures={})
+    planned: Any = SimpleNamespace(counting=lambda name, found: found.update(free) or iter(()), work=0, signatures={})
     starting: Any = SimpleNamespace(all=lambda: ())
     nothing: Any = SimpleNamespace()
     return Counting(nothing, planned, nothing, starting, {}, lambda name: ())

@@ -1,6 +1,6 @@
 """What nodes have of devices, counted anew when something changes that it depends on. No I/O."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from penstock.core.model.ids import NodeName
 from penstock.engines.kubernetes.amounts import Sums
@@ -43,6 +43,11 @@ class Counting:
         """Nodes that have to be counted anew."""
         self._doubted: set[NodeName] = set()
         """Nodes that turned out to have less than was counted."""
+        self._under_way: tuple[NodeName, Iterator[None]] | None = None
+        self._found: Sums = {}
+        """The node that is being counted, and what was found so far."""
+        self._ahead = 0
+        """Work that was done beyond that of a turn."""
         self._told_labels: dict[NodeName, Mapping[str, str]] = {}
 
     def offered(self, node: Node) -> Sums:
@@ -75,25 +80,51 @@ class Counting:
 
     @property
     def due(self) -> bool:
-        return bool(self._uncounted)
+        return bool(self._uncounted or self._under_way is not None)
 
     def turn(self) -> tuple[NodeName, ...]:
-        """Count as many nodes as a turn of the loop has time for. Returns: those that have something else by now."""
-        changed = []
-        ends = self._planned.work + WORK_A_TURN
-        for name in list(self._uncounted)[:NODES_A_TURN]:
-            if self._planned.work >= ends:
+        """Count as far as a turn of the loop has time for. Returns: the nodes that have something else by now.
+
+        What one turn did too much is taken off the next ones, so that counting takes no more than half of the loop.
+        """
+        allowed = WORK_A_TURN - self._ahead
+        if allowed <= 0:
+            self._ahead -= WORK_A_TURN
+            return ()
+        changed, begun = [], self._planned.work
+        for _ in range(NODES_A_TURN):
+            name = self._count_until(begun + allowed)
+            if name is None:
                 break
-            del self._uncounted[name]
-            free = self._counted(name)
-            if free != self._free.get(name, {}) or name in self._doubted:
+            if self._has_changed(name):
                 changed.append(name)
-                self._doubted.discard(name)
-            self._free[name] = free
+        self._ahead = max(0, self._planned.work - begun - allowed)
         return tuple(changed)
 
-    def _counted(self, name: NodeName) -> Sums:
-        found = self._planned.free(name)
+    def _count_until(self, work: int) -> NodeName | None:
+        """Go on counting a node, or begin with the next one. Returns: the node, once its devices are counted."""
+        if self._under_way is None:
+            if not self._uncounted or self._planned.work >= work:
+                return None
+            name = next(iter(self._uncounted))
+            del self._uncounted[name]
+            self._found = {}
+            self._under_way = name, self._planned.counting(name, self._found)
+        name, pieces = self._under_way
+        for _ in pieces:
+            if self._planned.work >= work:
+                return None
+        self._under_way = None
+        return name
+
+    def _has_changed(self, name: NodeName) -> bool:
+        free = self._counted(name, self._found)
+        known, self._free[name] = self._free.get(name, {}), free
+        doubted = name in self._doubted
+        self._doubted.discard(name)
+        return free != known or doubted
+
+    def _counted(self, name: NodeName, found: Sums) -> Sums:
         node = self._nodes.get(("", name))
         extended = self._extended.free(node) if node is not None else {}
         found |= extended

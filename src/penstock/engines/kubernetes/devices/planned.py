@@ -4,9 +4,12 @@ The core counts by names, and takes off what pods that it knows of take. So a no
 and on top of that what those pods take: then as much is free for the core as there really is.
 """
 
+from collections.abc import Iterable, Iterator
+
 from penstock.engines.kubernetes.amounts import Sums
 from penstock.engines.kubernetes.devices.allocator import Ask, Cluster, allocate, may_have
 from penstock.engines.kubernetes.devices.claimed import Claimed, Signature
+from penstock.engines.kubernetes.devices.pools import Placed
 from penstock.engines.kubernetes.devices.requests import Impossible, matching, wanted
 from penstock.engines.kubernetes.objects.devices import ClaimSpec, DeviceClaim, DeviceClass, DeviceRequest, ExactRequest
 from penstock.engines.kubernetes.objects.pods import Pod
@@ -23,6 +26,8 @@ SEARCH_WORK = 20
 """A search is as much work as so many kinds that are only counted."""
 STEPS_A_WORK = 100
 """Steps of expressions that are as much work as a kind that is only counted."""
+STEPS_A_PIECE = 20_000
+"""Steps that are done in one piece, or somewhat more: some 15 ms."""
 ANY_NUMBER = 100_000
 """Of pods that use a claim together."""
 
@@ -102,25 +107,50 @@ class Planned:
 
     def free(self, node: str) -> Sums:
         """Return how much of each name is free on a node."""
-        cluster = self._claimed.cluster
-        reach = cluster.reach(node)
-        if not reach.devices:
-            return {}
         found: Sums = {}
-        pools = {one.pool for one in reach.devices}
-        before = sum(pool.steps for pool in pools)
-        for signature in self.signatures.values():
+        for _ in self.counting(node, found):
+            pass
+        return found
+
+    def counting(self, node: str, found: Sums) -> Iterator[None]:
+        """Count into `found` how much of each name is free on a node; yields after each piece, which `work` counts."""
+        cluster = self._claimed.cluster
+        devices = cluster.reach(node).devices
+        if not devices:
+            return
+        for signature in tuple(self.signatures.values()):
+            yield from self._evaluate(signature.specs, cluster, devices)
             count = _plain if signature.plain else _copies
             number, searches = count(signature, cluster, node)
             self.work += 1 + SEARCH_WORK * searches
             if number:
                 found[signature.name] = number
-        for name, key in self.shared.items():
+            yield
+        for name, key in tuple(self.shared.items()):
+            claim = self._claimed.claims.get(key)
+            if claim is not None:
+                yield from self._evaluate((claim.spec,), cluster, devices)
             self.work += 1 + SEARCH_WORK
             if self._may_use(key, cluster, node):
                 found[name] = ANY_NUMBER
-        self.work += (sum(pool.steps for pool in pools) - before) // STEPS_A_WORK
-        return found
+            yield
+
+    def _evaluate(self, specs: Iterable[ClaimSpec], cluster: Cluster, devices: Iterable[Placed]) -> Iterator[None]:
+        """Evaluate expressions on devices that did not see them yet; yields after so much work each."""
+        done = 0
+        try:
+            asked = [one for spec in specs for options in wanted(spec, cluster.classes) for one in options]
+            for placed in devices:
+                before = placed.pool.steps
+                for one in asked:
+                    matching(one, (placed,))
+                done += placed.pool.steps - before
+                if done >= STEPS_A_PIECE:
+                    self.work, done = self.work + done // STEPS_A_WORK, done % STEPS_A_WORK
+                    yield
+        except Impossible:
+            pass  # who counts with it finds that again
+        self.work += done // STEPS_A_WORK
 
     def _may_use(self, key: str, cluster: Cluster, node: str) -> bool:
         claim, allocation = self._claimed.claims.get(key), self._claimed.allocation(key)
