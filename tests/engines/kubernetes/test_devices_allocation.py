@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from penstock.engines.kubernetes.devices import allocator
+from penstock.engines.kubernetes.devices.allocator import Ask
 from penstock.engines.kubernetes.devices.pools import DeviceId
-from penstock.engines.kubernetes.objects.devices import DeviceTaintRule
+from penstock.engines.kubernetes.objects.devices import ClaimSpec, DeviceTaintRule
 from tests.engines.kubernetes.devices_made import (
     DRIVER,
     claim_of,
@@ -328,7 +329,26 @@ def test_a_search_that_takes_too_long_is_given_up_and_says_so(monkeypatch):
     claims = [claim_of(req("a", 4), req("b", 4), constraints=[same("numa", "b")])]
     why = found(claims, cluster_of([slice_of(*devices)]))
     assert why.given_up
-    assert why.text == "no combination of devices was found in 50 tries"
+    assert why.text == "no combination of devices was found in 66 tries"
+
+
+def test_claims_on_many_nodes_share_the_tries_of_a_search(monkeypatch):
+    """Of the devices of each node only the last two may be together: some 40 tries."""
+    monkeypatch.setattr(allocator, "TRIES_MAX", 100)
+    names = [f"n{i}" for i in range(10)]
+    devices = [dev(f"d{i}", numa=min(i, 7)) for i in range(9)]
+    cluster = cluster_of([slice_of(*devices, on=name, pool=name) for name in names])
+    hard = claim_of(req("a", 2), constraints=[same("numa", "a")])
+    assert len(found([{**hard, "node": name} for name in names[:2]], cluster)) == 2
+    assert found([{**hard, "node": name} for name in names], cluster).given_up
+
+
+def test_claims_that_may_get_the_same_devices_are_searched_together():
+    cluster = cluster_of([slice_of(dev("d1"), dev("d2"), on=f"n{i}", pool=f"p{i}") for i in range(3)])
+    asks = [Ask(f"c{i}", msgspec.convert(claim_of(req()), ClaimSpec), f"n{i % 3}") for i in range(5)]
+    claims = [allocator._Claim(ask, allocator._options(ask, cluster.reach(ask.node), cluster)) for ask in asks]
+    parts = [[claim.ask.claim for claim in part] for part in allocator._apart(claims)]
+    assert parts == [["c0", "c3"], ["c1", "c4"], ["c2"]]
 
 
 def test_a_rule_taints_the_devices_that_it_selects():

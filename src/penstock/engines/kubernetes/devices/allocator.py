@@ -25,7 +25,9 @@ from penstock.engines.kubernetes.devices.use import Use, fits
 from penstock.engines.kubernetes.objects.devices import Allocation, ClaimSpec, DeviceClass
 
 TRIES_MAX = 10_000
-"""Devices that are tried before a search is given up: some 50 ms."""
+"""Devices that are tried before a search is given up: some 50 ms. Claims that have no devices in common share them."""
+TRIES_A_CLAIM = 16
+"""Tries that each claim has beside those."""
 
 
 class Ask(NamedTuple):
@@ -92,7 +94,7 @@ def allocate(
     Args:
         asks: claims that have none yet, each once.
         new_share: gives the id of each share of a device.
-        tries_max: `TRIES_MAX`, unless said.
+        tries_max: `TRIES_MAX`, unless said; each claim has `TRIES_A_CLAIM` beside them.
     """
     reaches = {node: cluster.reach(node) for node in sorted({ask.node for ask in asks})}
     claims = []
@@ -105,10 +107,13 @@ def allocate(
         if short:
             return NoFit(ask.claim, ask.node, short)
     found: dict[str, Allocation] = {}
+    left = TRIES_MAX if tries_max is None else tries_max
     for part in _apart(claims):
-        why = _Search(part, cluster.use, TRIES_MAX if tries_max is None else tries_max).run()
+        search = _Search(part, cluster.use, left + TRIES_A_CLAIM * len(part))
+        why = search.run()
         if why is not None:
             return why
+        left -= max(0, search.tries - TRIES_A_CLAIM * len(part))
         for claim in part:
             found[claim.ask.claim] = allocation_of(claim.ask.spec, claim.given, claim.ask.node, new_share)
     return found
@@ -178,17 +183,23 @@ def _plus(one: Mapping[str, Fraction], other: Mapping[str, Fraction]) -> dict[st
 
 def _apart(claims: Sequence[_Claim]) -> list[list[_Claim]]:
     """Return the claims in parts that have no pool of devices in common."""
-    parts: list[tuple[set[PoolId | str], list[_Claim]]] = []
-    for claim in claims:
-        shared: set[PoolId | str] = {claim.ask.node}
+    parts: dict[int, list[_Claim]] = {}
+    part_of: dict[PoolId | str, int] = {}
+    keys_of: dict[int, set[PoolId | str]] = {}
+    for number, claim in enumerate(claims):
+        keys: set[PoolId | str] = {claim.ask.node}
         for options in claim.requests:
-            shared |= {one.pool.id for option in options for one in option.devices}
-        joined = [part for part in parts if part[0] & shared]
-        parts = [part for part in parts if not part[0] & shared]
-        for keys, _ in joined:
-            shared |= keys
-        parts.append((shared, [*(one for _, has in joined for one in has), claim]))
-    return [has for _, has in parts]
+            keys |= {one.pool.id for option in options for one in option.devices}
+        joined = {part_of[key] for key in keys if key in part_of}
+        part = max(joined, key=lambda one: len(keys_of[one]), default=number)
+        its = parts.setdefault(part, [])
+        for other in sorted(joined - {part}):
+            its += parts.pop(other)
+            keys |= keys_of.pop(other)
+        its.append(claim)
+        keys_of.setdefault(part, set()).update(keys)
+        part_of.update(dict.fromkeys(keys, part))
+    return list(parts.values())
 
 
 _Ways = Iterator[Any]
@@ -205,14 +216,14 @@ class _Search:
         self._consumed: dict[DeviceId, dict[str, Fraction]] = {}
         self._counters: dict[PoolId, dict[CounterId, Fraction]] = {}
         """What is left in the pools looked at."""
-        self._tries = 0
+        self.tries = 0
         self._deepest = 0
 
     def run(self) -> NoFit | None:
         """Give each claim its devices. Returns: why there is no way to, or None."""
         stack: list[_Ways] = [self._request(0, 0)]
         while stack:
-            if self._tries > self._tries_max:
+            if self.tries > self._tries_max:
                 ask = self._claims[min(self._deepest, len(self._claims) - 1)].ask
                 text = f"no combination of devices was found in {self._tries_max:,} tries"
                 return NoFit(ask.claim, ask.node, text, given_up=True)
@@ -257,7 +268,7 @@ class _Search:
         for index in range(taken if option.wanted.all else begin, len(option.devices)):
             if len(option.devices) - index < option.number - taken:
                 return
-            self._tries += 1
+            self.tries += 1
             placed = option.devices[index]
             takes = self._take(claim, option.wanted, placed)
             if takes is not None:
