@@ -59,6 +59,7 @@ def evaluated(expression):
         f"{A}.ints.map(x, x * 2)[1] == 4 && {A}.ints.filter(x, x > 1).size() == 1 && {A}.ints.sum() == 3",
         f"2 in {A}.ints && [[1], [2]] == [[1], [2]]", f"{A}.int > 2 ? true : {A}.none",
         f'{A}.?none.orValue("x") == "x" && !{A}.?none.hasValue() && {A}[?"int"].value() == 3',
+        "'%s has %d, %x, %.2f, %s%%'.format(['a', 12, 255, 1.5, true]) == 'a has 12, ff, 1.50, true%'",
         f"false && {A}.none || true", f"{A}.none || true", f"!({A}.none && false)",
     ],
 )  # fmt: skip
@@ -79,6 +80,9 @@ def test_it_holds(expression):
         ("quantity('x')", "'x' is no quantity"), ("'a'.matches('(')", "'(' is no regular expression"),
         ("nothing == 1", "undeclared reference to 'nothing'"), ("[1][2]", "no such key: 2"),
         (f"double(0x{'f' * 300}) > 1.0", "'double': int too large to convert to float"),
+        ("'%d'.format(['a'])", "string, expected an int"), ("'%y'.format([1])", "'format': unknown verb 'y'"),
+        ("'%s%s'.format([1])", "'format': more verbs than values"),
+        ("'%s'.format([1, 2])", "'format': more values than verbs"),
         ("'a'.contains(1)", "int, expected a string"), (f"{C}.memory < {C}.memory", "no '<' of quantity and quantity"),
     ],
 )  # fmt: skip
@@ -121,6 +125,7 @@ DOUBLED = "".join(f"cel.bind(x{i + 1}, x{i} + x{i}, " for i in range(30))
         f"cel.bind(x0, {TEN}, {DOUBLED}x30 == []{')' * 31}",
         "cel.bind(a, 'a', " * 1 + "a.replace('', '" + "b" * 9_000 + "').replace('b', '" + "c" * 1_000 + "') == '')",
         "[1]" + ".map(a, [a, a])" * 30 + ".all(a, a == a)",
+        "[1]" + ".map(a, [a, a])" * 30 + ".all(a, '%s'.format([a]) == '')",
         "[1]" + ".map(a, [a, a])" * 30 + ".all(a, a in [a])",
         "[1]" + ".map(a, [a, a])" * 30 + ".all(a, a.includes(a))",
         "true && " * 1_200 + f"{TEN}.all(x, {TEN}.all(y, {TEN}.all(z, {TEN}.all(w, w > 0))))",

@@ -4,15 +4,19 @@ Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/cust
 schemas of `penstock manifests` use.
 """
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.sim.apiserver.cel import compiled
+from penstock.engines.kubernetes.cel.evaluating import Evaluation
+from penstock.engines.kubernetes.cel.syntax import parsed
 from penstock.sim.apiserver.refusals import Cause, invalid, invalid_for
 from penstock.sim.apiserver.selecting import Object, value_of
 from penstock.sim.apiserver.store import Key, Kind, Plain, Store, copied, merged
 
+RULE_STEPS_MAX = 100_000
+"""Of a rule of a definition."""
 Schema = dict[str, Any]
 TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool,
@@ -105,9 +109,17 @@ def problems(schema: Schema, value: Any, path: str) -> Iterator[Cause]:
     found = [*_bounds(schema, value, path), *_inside(schema, value, path)]
     yield from found
     for rule in schema.get("x-kubernetes-validations", ()) if not found else ():
-        if not compiled(rule["rule"])(value):
-            text = f"Invalid value: {compiled(rule['messageExpression'])(value)}"
+        if not _evaluated(rule["rule"], value):
+            text = f"Invalid value: {_evaluated(rule['messageExpression'], value)}"
             yield Cause("FieldValueInvalid", text, (path + rule.get("fieldPath", "")).removeprefix("."))
+
+
+def _evaluated(expression: str, own: Any) -> Any:
+    """Return the value of a rule about `self`. Raises: Failed."""
+    return Evaluation(RULE_STEPS_MAX).value(_parsed(expression), {"self": own})
+
+
+_parsed = functools.cache(parsed)
 
 
 def _inside(schema: Schema, value: Any, path: str) -> Iterator[Cause]:

@@ -1,6 +1,7 @@
 """Functions of CEL and of the libraries of Kubernetes for strings, lists, quantities and versions."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.engines.kubernetes.cel.values import Maybe, Quantity, Version, quantity, version
@@ -226,6 +227,35 @@ def _value(one: Any) -> Any:
     return one.value
 
 
+_VERB = re.compile(r"%(?:\.([0-9]{1,2}))?(.?)", re.DOTALL)
+
+
+def _formatted(template: Any, given: Any) -> str:
+    left: Iterator[Any] = iter(needed(given, "a list", list))
+
+    def shown(match: re.Match[str]) -> str:
+        if match[0] == "%%":
+            return "%"
+        try:
+            value = next(left)
+        except StopIteration:
+            raise Failed("'format': more verbs than values") from None
+        match match[2]:
+            case "s":
+                return str(value).lower() if isinstance(value, bool) else str(value)
+            case "d" | "b" | "o" | "x" | "X":
+                return format(whole(value), match[2])
+            case "f" | "e":
+                return format(needed(value, "a number", int, float), f".{match[1] or 6}{match[2]}")
+            case verb:
+                raise Failed(f"'format': unknown verb {verb!r}")
+
+    found = _VERB.sub(shown, text(template))
+    if next(left, left) is not left:
+        raise Failed("'format': more values than verbs")
+    return found
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "size": size, "int": _to_int, "uint": _to_int, "double": _to_float, "string": _to_text,
     "bool": lambda v: v if isinstance(v, bool) else text(v) == "true", "dyn": lambda v: v,
@@ -239,7 +269,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "lowerAscii": lambda a: text(a).lower(), "upperAscii": lambda a: text(a).upper(), "trim": lambda a: text(a).strip(),
     "split": _split, "join": _joined, "substring": _substring, "charAt": _character, "indexOf": _index,
     "lastIndexOf": lambda a, b: text(a).rfind(text(b)), "replace": lambda a, b, c: text(a).replace(text(b), text(c)),
-    "includes": includes, "sum": _total, "min": _extreme(min), "max": _extreme(max),
+    "includes": includes, "format": _formatted, "sum": _total, "min": _extreme(min), "max": _extreme(max),
     "isGreaterThan": lambda a, b: compared(a, b) > 0, "isLessThan": lambda a, b: compared(a, b) < 0,
     "compareTo": compared, "add": lambda a, b: _plus(a, b, 1), "sub": lambda a, b: _plus(a, b, -1),
     "sign": lambda a: (_number(a) > 0) - (_number(a) < 0), "isInteger": lambda a: _number(a).denominator == 1,
