@@ -10,7 +10,7 @@ from penstock.engines.kubernetes.shadow.gangs import WatchedGangs
 from penstock.sim.pods.shadow import play
 
 SEEDS = range(30)
-KEPT = (34, 36, 51, 99, 120, 153, 813)
+KEPT = (34, 36, 51, 86, 99, 120, 143, 153, 813)
 """Seeds that found bugs once."""
 REACHED = {"compared", "started", "succeeded", "cancelled", "job_started", "job_evicted", "server_crashed", "node_gone"}
 
@@ -43,4 +43,4 @@ BUGS = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug):
     with BUGS[bug]:
-        assert any(play(seed).violations for seed in (*KEPT, *range(60)))
+        assert any(play(seed).violations for seed in (*KEPT, *range(150)))
