@@ -50,15 +50,6 @@ def _by_name(real: Callable[..., Any]) -> Callable[..., Any]:
     return body
 
 
-def _gone_while_binding(real: Callable[..., Any]) -> Callable[..., Any]:
-    def stop(own: Any, on: Any, order: Any) -> None:
-        if on.pod_of(order.key) is None and order.key in own._binding:
-            own._fail(on, order.key, onnode.GONE)
-        real(own, on, order)
-
-    return stop
-
-
 def _not_compared(real: Callable[..., Any]) -> Callable[..., Any]:
     def listed(reflector: Any, seen: Any, version: int) -> None:
         real(reflector, seen | reflector.objects.keys(), version)
@@ -134,10 +125,6 @@ PLANTED_BUGS: dict[str, Bug] = {
     "suspended_at_once": Bug(
         "workloads are suspended, whatever the budgets of their pods say (kubernetes#91492)",
         (Patch(binding.Binder, "suspend", _at_once), Patch(budgets.Budgets, "_why", always(""))),
-    ),
-    "gone_while_binding": Bug(
-        "a pod that is stopped while it is being bound counts as gone (YUNIKORN-3374)",
-        (Patch(placing.Placing, "_stop", _gone_while_binding),),
     ),
     "bound_by_name": Bug(
         "a Binding names its pod, and binds the next pod of that name as well (kubernetes#105261)",
