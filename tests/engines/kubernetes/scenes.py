@@ -21,7 +21,7 @@ from tests.engines.kubernetes.helpers import run, until
 PACE: tuple[tuple[Any, str, Any], ...] = (
     (telling, "LOOK_S", 0.03), (applying, "LOOK_S", 0.03), (applying, "TELL_S", 0.05),
     (saying, "LOOK_S", 0.03), (saying, "FIRST_S", 0.03), (saying, "LATER_S", 0.1), (saying, "PAUSE_S", 0.0),
-    (nominating, "LOOK_S", 0.01), (nominating, "CLEAR_S", 0.2),
+    (nominating, "LOOK_S", 0.01), (nominating, "CLEAR_S", 0.2), (nominating, "REFUSED_S", (0.01, 60.0)),
     (engine, "AGAIN_S", 0.05), (settling, "SETTLE_S", 0.05), (sessions, "AGAIN_S", 0.1),
     (binding, "EVICTION_WAIT_S", 0.05), (stops, "EVICTION_WAIT_S", 0.05), (binding, "WAIT_S", (0.005, 0.05)),
     (statuses, "PAUSE_S", 0.03), (gangs, "AGAIN_S", 0.03), (gangs, "GIVE_UP_S", 0.2), (gangs, "PARTIAL_S", 0.1),

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+from penstock.engines.kubernetes import nominating
+from penstock.sim.apiserver.requests import Fault
 from tests.engines.kubernetes.helpers import run, until
 from tests.engines.kubernetes.scenes import HIGH, Scene, in_scene, standing
 
@@ -129,3 +131,25 @@ async def test_a_nomination_is_written_once(c: Scene) -> None:
     writes = c.requests("PATCH", "urgent/status")
     await asyncio.sleep(0.3)
     assert c.requests("PATCH", "urgent/status") == writes
+
+
+@in_scene("n1", "n2", "n3")
+async def test_pods_whose_nomination_is_always_refused_keep_no_others_from_theirs(c: Scene) -> None:
+    """An admission webhook may refuse them."""
+    await full(c, "low-1", "low-2", "low-3")
+    c.api.faults.append(Fault("PATCH", "refused-[0-9]+/status", 403, times=10_000))
+    c.gang("refused", nominating.WRITES_MAX, gpus=1, **URGENT)
+    await until(lambda: c.requests("PATCH", "refused-") >= nominating.WRITES_MAX)
+    c.gang("other", 4, gpus=1, **URGENT)
+    async with asyncio.timeout(5):
+        await until(lambda: all(nominated(c, *(f"other-{i}" for i in range(4)))))
+    assert not any(nominated(c, *(f"refused-{i}" for i in range(nominating.WRITES_MAX))))
+
+
+@in_scene("n1")
+async def test_a_nomination_that_was_refused_for_a_while_is_written(c: Scene) -> None:
+    await full(c, "low")
+    c.api.faults.append(Fault("PATCH", "urgent/status", 403, times=4))
+    c.pod("urgent", gpus=4, **URGENT)
+    await until(lambda: nominated(c, "urgent") == ["n1"])
+    assert not c.api.faults

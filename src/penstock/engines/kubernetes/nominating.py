@@ -26,6 +26,8 @@ CLEAR_S = 3.0
 """A pod for which nobody leaves any more is bound by then; else it is no longer nominated."""
 WRITES_MAX = 8
 """Pods that are written at a time."""
+REFUSED_S = (0.5, 60.0)
+"""A pod whose nomination was refused waits this long, doubled with each refusal, and at most so long."""
 
 
 class Nominating:
@@ -48,6 +50,8 @@ class Nominating:
         self._nominated: dict[tuple[str, str], float] = {}
         """Pods that are nominated, and since when nobody leaves for them (of the loop's clock); 0: somebody does."""
         self._writing: set[tuple[str, str]] = set()
+        self._refused: dict[tuple[str, str], tuple[float, float]] = {}
+        """Pods whose last write was refused: how long they wait for the next, and until when (of the loop's clock)."""
         self._tasks = Tasks()
 
     async def run(self, begun: Callable[[], bool]) -> None:
@@ -65,20 +69,28 @@ class Nominating:
             self._tasks.cancel()
 
     def _look(self, now_s: float) -> None:
-        wanted = dict(self._wanted())
+        wanted, writes = dict(self._wanted()), list[tuple[tuple[str, str], NodeName | None]]()
         for key, node in wanted.items():
             self._nominated[key] = 0.0
             if self._pods[key].status.nominated_node_name != node:
-                self._write(key, node)
+                writes.append((key, node))
         for key in self._nominated.keys() - wanted.keys():
             pod = self._pods.get(key)
             if pod is None or pod.spec.node_name or pod.over or not pod.status.nominated_node_name:
                 if key not in self._writing:
                     del self._nominated[key]
+                    self._refused.pop(key, None)
             elif not self._nominated[key]:
                 self._nominated[key] = now_s
             elif now_s - self._nominated[key] >= CLEAR_S:
-                self._write(key, None)
+                writes.append((key, None))
+        for key, planned in sorted(writes, key=lambda one: self._due_s(one[0])):  # those never refused come first
+            if self._due_s(key) <= now_s:
+                self._write(key, planned)
+
+    def _due_s(self, key: tuple[str, str]) -> float:
+        """Return until when a refusal pauses a pod; 0: it was not refused."""
+        return self._refused[key][1] if key in self._refused else 0.0
 
     def _wanted(self) -> Iterator[tuple[tuple[str, str], NodeName]]:
         """Yield pods for which others leave, and the node that they are to start on."""
@@ -102,8 +114,11 @@ class Nominating:
         body = {"metadata": {"uid": meta.uid}, "status": {"nominatedNodeName": node}}
         try:
             self._wrote(await self._client.patch(PODS.path(*key, "status"), body, Pod, "strategic"))
+            self._refused.pop(key, None)
         except KubernetesError as error:
             log.info("a nomination could not be written", extra={"pod": pod.key, "problem": error.message})
-            await asyncio.sleep(LOOK_S)
+            first_s, longest_s = REFUSED_S
+            pause_s = min(longest_s, 2 * self._refused[key][0] if key in self._refused else first_s)
+            self._refused[key] = pause_s, asyncio.get_running_loop().time() + pause_s
         finally:
             self._writing.discard(key)
