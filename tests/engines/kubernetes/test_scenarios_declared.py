@@ -1,11 +1,16 @@
 """Scenarios of Queues and ComputePools: they become the configuration, and their statuses say what holds."""
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from penstock.core.lifecycle import requests
 from penstock.core.model import cluster as c
+from penstock.core.model.errors import Problem
 from penstock.engines.kubernetes.objects.common import Metadata
 from penstock.engines.kubernetes.objects.penstock import (
     ComputePool,
@@ -16,6 +21,7 @@ from penstock.engines.kubernetes.objects.penstock import (
     Queue,
     QueueSpec,
 )
+from penstock.engines.kubernetes.operator import applying
 from penstock.engines.kubernetes.operator.declaring import declared
 from tests.engines.kubernetes.helpers import until
 from tests.engines.kubernetes.scenes import Scene, in_scene
@@ -79,6 +85,41 @@ async def test_what_is_wrong_is_said_on_the_object_and_nothing_is_applied(s: Sce
     s.change(QUEUES, "research", {"spec": {"parent": "teaching"}})
     await soon(lambda: ready(s, "queues", "research")[0] == "True")
     assert s.state.config.queue_by_name["research"].parent == "teaching"
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[mock.Mock]:
+    """Let the server refuse every configuration, as it does when prices of the past are changed."""
+    problem = Problem("past_price", "billing.prices", "the price for devices has begun", hint="declare a later one")
+    with mock.patch.object(requests, "config_problems", return_value=[problem]) as refused:
+        yield refused
+
+
+@in_scene("n1")
+async def test_what_the_server_refused_is_sent_again_once_something_changes(s: Scene) -> None:
+    with refusing() as refused:
+        s.make(QUEUES, "research", {})
+        await soon(lambda: ready(s, "queues", "research")[0] == "False")
+        text = "nothing is applied as long as this is so: configuration: the price for devices has begun"
+        assert ready(s, "queues", "research")[2] == f"{text} (declare a later one)"
+        await asyncio.sleep(0.5)
+        assert refused.call_count == 1
+        s.make(QUEUES, "teaching", {})
+        await soon(lambda: ready(s, "queues", "teaching")[0] == "False")
+        assert refused.call_count == 2
+    s.change(QUEUES, "research", {"spec": {"weight": 3}})
+    await soon(lambda: ready(s, "queues", "research")[0] == ready(s, "queues", "teaching")[0] == "True")
+    assert s.state.config.queue_by_name["research"].weight == 3
+
+
+@in_scene("n1")
+async def test_what_the_server_refused_is_sent_again_after_a_while(s: Scene) -> None:
+    with mock.patch.object(applying, "REFUSED_S", 0.3):
+        with refusing():
+            s.make(QUEUES, "research", {})
+            await soon(lambda: ready(s, "queues", "research")[0] == "False")
+        await soon(lambda: ready(s, "queues", "research")[0] == "True")
+    assert "research" in s.state.config.queue_by_name
 
 
 @in_scene("n1")

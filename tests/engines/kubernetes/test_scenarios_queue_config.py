@@ -10,7 +10,7 @@ from penstock.sim.apiserver.requests import Fault
 from tests.engines.kubernetes.cluster import QUEUES as WHERE
 from tests.engines.kubernetes.helpers import run, until
 from tests.engines.kubernetes.scenes import Scene, in_scene, standing
-from tests.engines.kubernetes.test_scenarios_declared import QUEUES, ready, soon
+from tests.engines.kubernetes.test_scenarios_declared import QUEUES, ready, refusing, soon
 
 RESEARCH = "queues: [{name: research, weight: 2, maxCapacity: {nvidia.com/gpu: 2}}]"
 
@@ -70,6 +70,19 @@ async def test_a_wrong_file_changes_nothing_and_says_why(s: Scene) -> None:
     assert s.state.config.queue_by_name["research"].max == ()
     reasons = [one["reason"] for one in s.events(WHERE.name)]
     assert reasons == ["QueuesApplied", "InvalidQueues", "InvalidQueues", "QueuesApplied"], "each is said once"
+
+
+@in_scene("n1")
+async def test_a_file_that_the_server_refuses_is_sent_once_and_says_why(s: Scene) -> None:
+    with refusing() as refused:
+        put(s, RESEARCH)
+        await soon(lambda: said(s)[:2] == ("Warning", "InvalidQueues"))
+        assert "the price for devices has begun" in said(s)[2]
+        await asyncio.sleep(0.3)
+        assert refused.call_count == 1
+    change(s, f"{RESEARCH} ")
+    await soon(lambda: said(s)[1] == "QueuesApplied")
+    assert "research" in queues(s)
 
 
 @in_scene("n1")

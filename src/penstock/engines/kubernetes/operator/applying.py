@@ -5,7 +5,9 @@ Queues of a ConfigMap take the same way, as long as there is no Queue object.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,6 +29,10 @@ LOOK_S = 1.0
 """Objects and configuration are compared this often."""
 TELL_S = 5.0
 """Numbers in statuses are brought up to date this often."""
+REFUSED_S = 30.0
+"""A configuration that the server refused is sent again after this long, if nothing has changed before."""
+SOON = ("changed_since", "busy")
+"""Refusals that the next try may not meet."""
 Object = TypeVar("Object", Queue, ComputePool)
 Objects = Callable[[], tuple[Mapping[tuple[str, str], Queue], Mapping[tuple[str, str], ComputePool]] | None]
 """The objects by namespace (empty) and name; None until all of them are known."""
@@ -58,6 +64,8 @@ class Applying:
         self._applied: ClusterConfig | None = None
         self._looked: tuple[Any, ...] = ()
         """What was looked at last: as long as it is the same, so is what follows."""
+        self._again_s = math.inf
+        """Then it is looked at all the same, as the server refused what follows (of the loop's clock)."""
         self._told_s: dict[str, float] = {}
         """When each status was looked at last, by the object's uid (of the loop's clock)."""
         self._statuses = Statuses(client)
@@ -93,15 +101,15 @@ class Applying:
         now = (
             id(config), version, frozenset(self._in_use), *((m.uid, m.generation, m.deletion_timestamp) for m in metas)
         )  # fmt: skip
-        if self._asked or now == self._looked:
+        if self._asked or (now == self._looked and now_s < self._again_s):
             return
         counted = file.queues if file is not None else _staying(queues)
         in_use, fair_share = self._in_use if counted or pools else (), file.fair_share if file is not None else None
         wanted, self._problems = await asyncio.to_thread(declared, config, counted, _staying(pools), in_use, fair_share)
-        self._looked = now
+        self._looked, self._again_s = now, math.inf
         if not self._problems and wanted != config:
             self._asked = True
-            self._server.declare(wanted, config, self._replied)
+            self._server.declare(wanted, config, partial(self._replied, file))
         self._say(file, holds=wanted == config)
 
     def _say(self, file: QueueFile | None, *, holds: bool) -> None:
@@ -113,14 +121,22 @@ class Applying:
         elif holds:
             self._map.applied(file)
 
-    def _replied(self, problems: tuple[Problem, ...]) -> None:
-        self._asked, self._looked = False, ()
-        for one in problems:
-            if one.code == "still_used" and one.field in ("queues", "pools"):
-                self._in_use.add(f"{one.field.removesuffix('s')} {one.value}")
-                self._in_use_until_s = asyncio.get_running_loop().time() + TELL_S
-            elif one.code != "changed_since":
-                log.warning("the objects of queues and pools could not be applied", extra={"problem": one.message})
+    def _replied(self, file: QueueFile | None, problems: tuple[Problem, ...]) -> None:
+        self._asked, now_s = False, asyncio.get_running_loop().time()
+        used = [one for one in problems if one.code == "still_used" and one.field in ("queues", "pools")]
+        for one in used:
+            self._in_use.add(f"{one.field.removesuffix('s')} {one.value}")
+            self._in_use_until_s = now_s + TELL_S
+        lasting = [one for one in problems if one not in used and one.code not in SOON]
+        if lasting:
+            self._again_s = self._in_use_until_s = now_s + REFUSED_S
+            self._problems = {
+                "": "; ".join(f"{one.message} ({one.hint})" if one.hint else one.message for one in lasting)
+            }
+            log.warning("the objects of queues and pools could not be applied", extra={"problem": self._problems[""]})
+            self._say(file, holds=False)
+        else:
+            self._looked = ()
 
     # Statuses.
 
