@@ -1,5 +1,6 @@
 """Objects that make pods: started as a whole by their queue label, suspended when they have to make room."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -126,6 +127,34 @@ async def test_a_job_that_is_preempted_is_suspended_and_starts_again(c: Scene) -
     c.ends("urgent")
     await runs(c, "low", 2)
     assert not c.suspended("low")
+
+
+def knowing(part: Any, job_id: int, above: str = "") -> list[str]:
+    """Return the dictionaries of an engine, or of a part of it, that have an entry of a job."""
+    found = []
+    for name, value in vars(part).items():
+        path = f"{above}{name}"
+        if isinstance(value, dict) and any(type(key) is int and key == job_id for key in value):
+            found.append(path)
+        elif type(value).__module__.startswith("penstock.engines.kubernetes") and hasattr(value, "__dict__"):
+            found += knowing(value, job_id, f"{path}.") if path.count(".") < 4 else []
+    return found
+
+
+@in_scene("n1")
+async def test_a_job_that_is_deleted_while_it_waits_again_is_forgotten(c: Scene) -> None:
+    c.priority()
+    c.job("low", 2, gpus=2)
+    await runs(c, "low", 2)
+    (job_id,) = c.state.jobs
+    assert knowing(c.at_work, job_id)
+    c.pod("urgent", gpus=4, priorityClassName=HIGH)
+    await until(lambda: c.where("urgent") == ["n1"])
+    assert c.states()["low"] == "waiting"
+    c.store.delete(c.store.kind("batch", "jobs"), ("default", "low"))
+    await until(lambda: c.states() == {"urgent": "running"})
+    async with asyncio.timeout(5):  # the explanations of jobs that wait are swept with each look
+        await until(lambda: knowing(c.at_work, job_id) == [])
 
 
 @in_scene("n1")

@@ -10,7 +10,7 @@ from functools import partial
 
 from penstock.core.messages.orders import Acknowledge, CheckNode, Order, StartReplica, StopReplica
 from penstock.core.messages.reports import ReplicaKey
-from penstock.core.model.ids import AttemptNumber, JobId, NodeName
+from penstock.core.model.ids import JobId, NodeName
 from penstock.engines.kubernetes.binding import WITHDRAWN, Binder
 from penstock.engines.kubernetes.gangs.gang import Gang, GangId, Slot, differs, fill, pods_of
 from penstock.engines.kubernetes.gangs.registry import Gangs
@@ -47,8 +47,6 @@ class Placing:
         self._maker = maker
         self._early: dict[ReplicaKey, tuple[OnNode, StartReplica]] = {}
         """Orders for jobs that no gang is known for."""
-        self._started: dict[JobId, AttemptNumber] = {}
-        """Attempts for which a workload was started."""
         self._unasked: set[GangId] = set()
         """Workloads that are being suspended because they were not started here."""
         self._binding: set[ReplicaKey] = set()
@@ -164,8 +162,8 @@ class Placing:
         if gang.elastic is not None:
             self._maker.forget_old(gang, order.key)
             self._tasks.begin(self._make_pod(gang, on, order))
-        elif self._started.get(order.key.job_id) != order.key.attempt:
-            self._started[order.key.job_id] = order.key.attempt
+        elif gang.started != order.key.attempt:
+            gang.started = order.key.attempt
             self._tasks.begin(self._begin_workload(gang))
 
     async def _make_pod(self, gang: Gang, on: OnNode, order: StartReplica) -> None:
@@ -392,8 +390,6 @@ class Placing:
             self._gangs.unplaced(gang)
             self._gangs.mark(gang)
         else:
-            self._started.pop(key.job_id, None)
-            self._stops.forget(key.job_id)
             self._gangs.reform(gang)
 
     def _note_edits(self, gang: Gang) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from penstock.core.messages.orders import StopReplica
 from penstock.core.messages.reports import ReplicaKey
-from penstock.core.model.ids import AttemptNumber, JobId
+from penstock.core.model.ids import JobId
 from penstock.engines.kubernetes.binding import EVICTION_WAIT_S, Binder
 from penstock.engines.kubernetes.gangs.gang import Gang
 from penstock.engines.kubernetes.gangs.registry import Gangs
@@ -21,18 +21,12 @@ class Stops:
 
     def __init__(self, server: Server, gangs: Gangs, binder: Binder, judging: Judging, tasks: Tasks) -> None:
         self._server, self._gangs, self._binder, self._judging, self._tasks = server, gangs, binder, judging, tasks
-        self._suspended: dict[JobId, AttemptNumber] = {}
-        """Attempts for which a workload was suspended."""
 
     def suspend(self, gang: Gang, key: ReplicaKey) -> None:
         """Suspend a gang's workload, once for each attempt."""
-        if self._suspended.get(key.job_id) != key.attempt:
-            self._suspended[key.job_id] = key.attempt
+        if gang.suspended != key.attempt:
+            gang.suspended = key.attempt
             self._tasks.begin(self._end_workload(gang, key.job_id))
-
-    def forget(self, job_id: JobId) -> None:
-        """Forget a job that is over."""
-        self._suspended.pop(job_id, None)
 
     async def _end_workload(self, gang: Gang, job_id: JobId) -> None:
         def pods() -> list[Pod]:

@@ -13,7 +13,7 @@ from penstock.core.messages.reports import ReplicaKey
 from penstock.core.messages.requests import NewJob
 from penstock.core.model.cluster import DEFAULT_POOL
 from penstock.core.model.gang import GangAsk, GroupAsk
-from penstock.core.model.ids import JobId, NodeName, PoolName, QueueName, TenantName
+from penstock.core.model.ids import AttemptNumber, JobId, NodeName, PoolName, QueueName, TenantName
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import ReplicaAsk
 from penstock.engines.kubernetes.gangs.workloads import Elastic, PodSet, Workload, set_of
@@ -110,6 +110,9 @@ class Gang(msgspec.Struct, eq=False):
     job_id: JobId | None = None
     held: bool = False
     """It lacks pods, and its job does not start until they are there again."""
+    started: AttemptNumber | None = None
+    """The attempt of its job for which its workload was started last; `suspended`: for which it was suspended."""
+    suspended: AttemptNumber | None = None
     hold_asked: bool = False
     """Its job was to be held once its attempt had ended: whether that was so has yet to be seen."""
     asked: bool = False
