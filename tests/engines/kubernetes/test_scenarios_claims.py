@@ -398,8 +398,8 @@ def says(s, claim, **conditions):
     s.status("resourceclaims", claim, devices=[device])
 
 
-def claim_of_pod(s, pod):
-    return s.get(pod)["status"]["resourceClaimStatuses"][0]["resourceClaimName"]
+def claim_of_pod(s, pod, number=0):
+    return s.get(pod)["status"]["resourceClaimStatuses"][number]["resourceClaimName"]
 
 
 def slow(s, *numbers):
@@ -435,6 +435,23 @@ def test_a_device_that_fails_to_get_ready_is_given_back(monkeypatch):
         says(s, claim_of_pod(s, "p"), Attached="True")
         await bound(s, "p")
         assert has(s, "p") != [first]
+
+    play()
+
+
+def test_all_claims_of_a_pod_are_waited_for_at_once(monkeypatch):
+    """One after the other, each with a time of its own, the second is given up only once the first is ready."""
+    monkeypatch.setattr(writing, "LOOK_S", 0.02)
+
+    @in_scene("n1")
+    async def play(s):
+        slow(s, 2)
+        both = [{"name": name, "resourceClaimTemplateName": "gpu"} for name in ("first", "second")]
+        s.pod("p", gpus=0, resourceClaims=both)
+        await until(lambda: sorted(has(s, "p")) == ["n1/gpu0", "n1/gpu1"])
+        says(s, claim_of_pod(s, "p", 1), Broken="True")
+        await until(lambda: has(s, "p") == [])
+        assert s.where("p") == [""]
 
     play()
 

@@ -337,15 +337,13 @@ class DeviceClaims:
                 await self.release(pod, node)
                 return problem
         await self._caught_up(entries, wanted)
-        for entry in entries:
-            problem = await self._writer.ready(entry.claim, wanted)
-            if problem and wanted():
-                self._avoid(pod, node, problem)
-            problem = problem or self._tidying.doubled(entry)
-            if problem:
-                await self.release(pod, node)
-                return problem
-        return ""
+        problem = await self._writer.ready([entry.claim for entry in entries], wanted)
+        if problem and wanted():
+            self._avoid(pod, node, problem)
+        problem = problem or next(filter(None, map(self._tidying.doubled, entries)), "")
+        if problem:
+            await self.release(pod, node)
+        return problem
 
     async def _make(self, pod: Pod, node: NodeName, wanted: Callable[[], bool]) -> str:
         """Make the claim for extended resources that the node has as devices. Returns: why that cannot be, or ''."""

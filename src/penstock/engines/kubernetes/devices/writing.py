@@ -6,9 +6,9 @@ that names the version of the claim; then what the drivers have to say. Source: 
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -156,25 +156,21 @@ class ClaimWriter:
                 await self._pause(number, error)
             number += 1
 
-    async def ready(self, key: str, wanted: Callable[[], bool]) -> str:
-        """Wait until all devices of a claim are ready. Returns: '' once they are, else why they never will be."""
+    async def ready(self, keys: Sequence[str], wanted: Callable[[], bool]) -> str:
+        """Wait until all devices of these claims are ready. Returns: '' once they are, else why they never will be."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + BINDING_TIMEOUT_S
         while wanted():
-            claim = self._latest(key)
-            if claim is None or claim.status.allocation is None:
-                return f"ResourceClaim {key} has lost its devices"
-            waits = ""
-            for one in claim.status.allocation.devices.results:
-                met = _conditions(claim, one)
-                failed = next((name for name in one.binding_failure_conditions if name in met), "")
-                if failed:
-                    return f"device {one.pool}/{one.device} of ResourceClaim {key} says {failed}"
-                waits = waits or next((name for name in one.binding_conditions if name not in met), "")
-            if not waits:
+            looked = [_readiness(key, self._latest(key)) for key in keys]
+            problem = next((one.problem for one in looked if one.problem), "")
+            if problem:
+                return problem
+            late = next((f"{key} has waited {BINDING_TIMEOUT_S:g} s for {one.waits}"
+                         for key, one in zip(keys, looked, strict=True) if one.waits), "")  # fmt: skip
+            if not late:
                 return ""
             if loop.time() >= ends_s:
-                return f"BindingTimeout: ResourceClaim {key} has waited {BINDING_TIMEOUT_S:g} s for {waits}"
+                return f"BindingTimeout: ResourceClaim {late}"
             await asyncio.sleep(LOOK_S)
         return WITHDRAWN
 
@@ -223,6 +219,26 @@ def _to_do(
 
 def _has(claim: ResourceClaim, consumer: Consumer) -> bool:
     return claim.status.allocation is not None and any(one.uid == consumer.uid for one in claim.status.reserved_for)
+
+
+class _Readiness(NamedTuple):
+    problem: str = ""
+    """Why the devices of a claim never get ready."""
+    waits: str = ""
+    """The condition that one of them has yet to meet."""
+
+
+def _readiness(key: str, claim: ResourceClaim | None) -> _Readiness:
+    if claim is None or claim.status.allocation is None:
+        return _Readiness(problem=f"ResourceClaim {key} has lost its devices")
+    waits = ""
+    for one in claim.status.allocation.devices.results:
+        met = _conditions(claim, one)
+        failed = next((name for name in one.binding_failure_conditions if name in met), "")
+        if failed:
+            return _Readiness(problem=f"device {one.pool}/{one.device} of ResourceClaim {key} says {failed}")
+        waits = waits or next((name for name in one.binding_conditions if name not in met), "")
+    return _Readiness(waits=waits)
 
 
 def _conditions(claim: ResourceClaim, one: Result) -> set[str]:
