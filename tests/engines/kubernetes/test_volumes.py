@@ -1,5 +1,8 @@
 """The rules about volumes, as tables."""
 
+import asyncio
+import sys
+
 import msgspec
 import pytest
 
@@ -7,10 +10,12 @@ from penstock.core.model.selectors import LabelRule, accepted, terms_text
 from penstock.engines.kubernetes.asks import NOWHERE, PAIRS_MAX, TERMS_MAX, all_of
 from penstock.engines.kubernetes.objects.common import LabelSelector
 from penstock.engines.kubernetes.objects.nodes import Node
+from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.objects.volumes import StorageCapacity, StorageClass, Volume, VolumeClaim
 from penstock.engines.kubernetes.volumes import matching
 from penstock.engines.kubernetes.volumes.stock import Stock
 from penstock.engines.kubernetes.volumes.view import Heard, VolumeView
+from penstock.engines.kubernetes.volumes.volumes import Volumes
 
 ZONE, HOST, BETA = "topology.kubernetes.io/zone", "kubernetes.io/hostname", "failure-domain.beta.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
@@ -354,3 +359,113 @@ def test_many_sizes_are_counted_as_any_size():
     names = {there.amount_of(one, one.spec) for one in (named("a", f"{i}Gi") for i in range(1, 200))}
     assert len(names) == 65
     assert there.offered(node("n1")) == dict.fromkeys(names, 1)
+
+
+# A claim that one pod alone may use.
+
+
+def alone():
+    """Return volumes with a bound claim that one pod alone may use."""
+    volumes = Volumes(None, {("", "n1"): node("n1")}, lambda _: (), lambda: None)
+    one = claim(modes=("ReadWriteOncePod",), annotations={matching.BOUND_ANNOTATION: "yes"}, volumeName="v")
+    volumes.view.claims.wrote(versioned(one))
+    volumes.view.volumes.wrote(versioned(volume(phase="Bound", ref={"namespace": "ns", "name": "c", "uid": "u"})))
+    return volumes
+
+
+def user(number, *, made="2026-01-01T00:00:00Z", leaving=False, node=""):
+    """Return a pod that names the claim."""
+    meta = {"name": f"p{number:05}", "namespace": "ns", "uid": f"u{number}", "creationTimestamp": made}
+    meta |= {"deletionTimestamp": made} if leaving else {}
+    spec = {"volumes": [{"name": "c", "persistentVolumeClaim": {"claimName": "c"}}], "nodeName": node}
+    return msgspec.convert({"metadata": meta, "spec": spec}, Pod)
+
+
+def refused_for(volumes, pod):
+    """Return the pod that keeps a pod from its claim; '' if none does."""
+    refused = volumes.refusal(pod)
+    return refused.text.rpartition(" by ")[2] if refused is not None else ""
+
+
+def test_the_oldest_pod_that_stays_comes_first_to_a_claim_for_one():
+    volumes = alone()
+    for number in (2, 0, 1):
+        volumes.pod_changed(user(number))
+    assert [refused_for(volumes, user(i)) for i in range(3)] == ["", "p00000", "p00000"]
+    volumes.pod_changed(user(0, leaving=True))
+    assert [refused_for(volumes, user(i)) for i in range(1, 3)] == ["", "p00001"]
+    volumes.pod_changed(user(0))  # another one of its name, of the same second
+    assert refused_for(volumes, user(2)) == "p00000"
+    volumes.pod_gone(user(0))
+    volumes.pod_changed(user(1, made="2026-01-02T00:00:00Z"))
+    assert refused_for(volumes, user(2)) == ""
+    volumes.pod_changed(user(1, made="2026-01-02T00:00:00Z", node="n1"))
+    assert refused_for(volumes, user(2)) == "p00001"
+    volumes.pod_gone(user(1, node="n1"))
+    assert refused_for(volumes, user(2)) == ""
+    volumes.pod_changed(user(0))
+    assert refused_for(volumes, user(2)) == "p00000"
+
+
+def test_a_pod_that_starts_holds_a_claim_for_one_until_it_gives_up():
+    async def work():
+        volumes, young = alone(), user(1)
+        volumes.pod_changed(young)
+        assert await volumes.prepare(young, "n1", lambda: True) == ""
+        volumes.pod_changed(user(0))
+        assert refused_for(volumes, user(0)) == "p00001"
+        volumes.pod_changed(user(1))
+        assert [refused_for(volumes, user(i)) for i in range(3)] == ["p00001", "", "p00001"]
+        await volumes.release(young, "n1")
+        assert [refused_for(volumes, user(i)) for i in range(3)] == ["", "p00000", "p00000"]
+
+    asyncio.run(work())
+
+
+def calls(action):
+    """Return how many functions an action calls."""
+    seen = []
+
+    def note(_frame, event, _arg):
+        if event in ("call", "c_call"):
+            seen.append(event)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+    return len(seen)
+
+
+def work_of_one_of(number):
+    """Return the calls that a pod costs where so many wait for a claim for one: it comes, is judged, and one leaves."""
+    volumes, pods = alone(), [user(i) for i in range(number)]
+    last = user(number)
+
+    def play():
+        volumes.pod_changed(last)
+        assert refused_for(volumes, last)
+        volumes.pod_gone(pods[0])
+        assert refused_for(volumes, last)
+
+    for one in pods:
+        volumes.pod_changed(one)
+    assert refused_for(volumes, pods[-1])
+    return calls(play)
+
+
+def test_a_pod_costs_the_same_however_many_wait_for_a_claim_for_one():
+    assert work_of_one_of(4000) <= work_of_one_of(400) + 10
+
+
+def test_pods_that_come_and_go_leave_nothing_behind_at_a_claim_for_one():
+    volumes = alone()
+    volumes.pod_changed(user(0))
+    for number in range(1, 1000):
+        volumes.pod_changed(user(number))
+        assert refused_for(volumes, user(number)) == "p00000"
+        volumes.pod_gone(user(number))
+    (order,) = volumes.users._order.values()
+    assert len(order) < 200

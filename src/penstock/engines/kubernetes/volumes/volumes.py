@@ -30,7 +30,7 @@ from penstock.engines.kubernetes.volumes.matching import (
     reach_of,
 )
 from penstock.engines.kubernetes.volumes.stock import STOCK, Stock
-from penstock.engines.kubernetes.volumes.users import Use, Users, is_made, is_template, uses_of
+from penstock.engines.kubernetes.volumes.users import Use, Users, age_of, is_made, is_template, uses_of
 from penstock.engines.kubernetes.volumes.view import ClaimKey, Heard, VolumeView
 
 NOT_READY = "VolumeNotReady"
@@ -72,11 +72,12 @@ class Volumes:
         self._nodes, self._pods_at, self._listed = nodes, pods_at, listed
         heard = Heard(self._claim_changed, self._volume_changed, self._class_changed, self._node_changed, self._whole)
         self.view = VolumeView(client, heard, draw)
-        self._stock, self._limits, self.users = Stock(self.view), Limits(self.view), Users()
+        self._stock, self._limits = Stock(self.view), Limits(self.view)
         self._getting = Getting(client, self.view, self._refuse, draw)
         self._starting: dict[str, NodeName] = {}
         self._starting_on: dict[NodeName, dict[str, Pod]] = {}
         """Pods whose volumes are made ready, or that are bound next, and where."""
+        self.users = Users(self._starting)
         self._kept_off: dict[ClaimKey | str, dict[NodeName, float]] = {}
         """Nodes that did not do for a claim, or a pod by its key, and until when (of the loop's clock) that counts."""
         self._claims: dict[ClaimKey, None] = {}
@@ -157,6 +158,7 @@ class Volumes:
 
     def _started(self, pod: Pod) -> None:
         node = self._starting.pop(pod.key, None)
+        self.users.look(pod.key)
         if node is not None:
             self._starting_on[node].pop(pod.key, None)
             if not self._starting_on[node]:
@@ -170,8 +172,8 @@ class Volumes:
         elif claim is not None and ALONE in claim.spec.access_modes and users:
             if len(users) <= OTHERS_MAX:
                 self._claims[key] = None
-            else:
-                self._due[min(users, key=_age).key] = None
+            elif (first := self.users.first(key)) is not None:
+                self._due[first.key] = None
 
     def workload_changed(self, workload: Workload) -> None:
         """Note the templates of a workload that waits or runs; of one that is over they do not count any more."""
@@ -293,10 +295,10 @@ class Volumes:
         """Return which pod has a claim that one alone may use, or comes before this one; '' if none."""
         if ALONE not in claim.spec.access_modes:
             return ""
-        others = [one for one in self.users.of(claim.key) if one.key != pod.key]
-        first = next((one for one in others if one.spec.node_name or one.key in self._starting), None)
+        first = self.users.holder(claim.key, but=pod.key)
         if first is None and not is_template(pod):
-            first = next((one for one in others if _age(one) < _age(pod) and not one.leaving), None)
+            oldest = self.users.first(claim.key)
+            first = oldest if oldest is not None and age_of(oldest) < age_of(pod) else None
         return f"claim {claim.metadata.name} may be used by one pod, and is by {first.metadata.name}" if first else ""
 
     def refusal_of_workload(self, workload: Workload) -> Refused | None:
@@ -356,7 +358,7 @@ class Volumes:
         """Return whether no other pod uses a claim, so that it counts for this one alone."""
         if use.own is not None or ALONE in spec.access_modes:
             return True
-        return ONCE_ONLY in spec.access_modes and not is_made(pod) and len(tuple(self.users.of(use.key))) < 2
+        return ONCE_ONLY in spec.access_modes and not is_made(pod) and len(self.users.of(use.key)) < 2
 
     def offered(self, node: Node) -> Sums:
         return sum_of((self._limits.offered(node.metadata.name), self._stock.offered(node)))
@@ -390,6 +392,7 @@ class Volumes:
             return why
         self._starting[pod.key] = node
         self._starting_on.setdefault(node, {})[pod.key] = pod
+        self.users.look(pod.key)
         unbound = self._unbound(uses)
         chosen = self._stock.choose(self._nodes["", node], unbound)
         assert not isinstance(chosen, str), "refusal_of has just chosen"
@@ -416,8 +419,7 @@ class Volumes:
         """Let others have what was not written yet. A claim that got its volume keeps it (kubernetes#121436)."""
         self._started(pod)
         for use in uses_of(pod) if pod.spec.volumes else ():
-            users = self.users.of(use.key)
-            if not any(one.key != pod.key and (one.spec.node_name or one.key in self._starting) for one in users):
+            if self.users.holder(use.key, but=pod.key) is None:
                 self._getting.done((use.key,))
                 self._untake(use.key)
             self._let_others(use.key)
@@ -442,7 +444,3 @@ class Volumes:
             self._due[key] = None
         else:
             self._claims[key] = None
-
-
-def _age(pod: Pod) -> tuple[str, str]:
-    return pod.metadata.creation_timestamp or "", pod.key
