@@ -19,7 +19,7 @@ from penstock.engines.kubernetes.engine import KubernetesEngine
 from penstock.engines.kubernetes.gangs.gang import Gang
 from penstock.engines.kubernetes.objects.answers import Status
 from penstock.engines.kubernetes.objects.pods import Pod
-from penstock.engines.kubernetes.volumes import getting, limits, stock, volumes
+from penstock.engines.kubernetes.volumes import getting, limits, stock, view, volumes
 from penstock.sim.world.planted import Bug, Patch, always, plant
 
 
@@ -158,6 +158,7 @@ PLANTED_BUGS: dict[str, Bug] = {
         "a pod is placed, and its volume made, wherever there is room for the pod",
         (
             Patch(stock, "reach_of", always(())),
+            Patch(view, "reach_of", always(())),
             Patch(volumes, "reach_of", always(())),
             Patch(getting, "reaches", always(True)),
             Patch(stock, "reaches", always(True)),

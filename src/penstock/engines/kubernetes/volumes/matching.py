@@ -5,6 +5,7 @@ Everything is pure. Sources: https://kubernetes.io/docs/concepts/storage/persist
 """
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from penstock.core.model.selectors import LabelRule, LabelTerms, accepted
 from penstock.engines.kubernetes.amounts import BadAmount, amount
@@ -35,6 +36,7 @@ ZONES: Mapping[str, str] = {
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
 """Labels of volumes that name where they are, and the label of nodes that says the same."""
+SIZES_KNOWN_MAX = 1_000
 PINS = ("kubernetes.io/hostname", NAME_FIELD)
 """By these a rule names single nodes."""
 MIGRATED: Mapping[str, str] = {
@@ -57,8 +59,13 @@ PROVISIONERS: Mapping[str, str] = {
 
 def bytes_of(quantity: Quantity | None) -> int:
     """Return a size in bytes; 0 for one that is absent, or that cannot be read."""
+    return _bytes_in(str(quantity)) if quantity is not None else 0
+
+
+@lru_cache(SIZES_KNOWN_MAX)
+def _bytes_in(quantity: str) -> int:
     try:
-        return amount("storage", str(quantity)) if quantity is not None else 0
+        return amount("storage", quantity)
     except BadAmount:
         return 0
 
@@ -124,7 +131,11 @@ def names_of(node: Node) -> set[str]:
 
 def pin_of(volume: Volume) -> str:
     """Return the node that a volume's affinity names, where it names one alone; else ''."""
-    terms = reach_of(volume)
+    return pin_in(reach_of(volume))
+
+
+def pin_in(terms: LabelTerms) -> str:
+    """Return the node that terms name, where they name one alone; else ''."""
     rules = [rule for rule in terms[0] if rule.key in PINS and rule.operator == "in"] if len(terms) == 1 else []
     return rules[0].values[0] if rules and len(rules[0].values) == 1 else ""
 

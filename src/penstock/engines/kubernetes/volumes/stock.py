@@ -4,10 +4,11 @@ Volumes that are there and that nobody makes more of, such as disks of nodes, ar
 planner: two pods of one gang do not count on the same one.
 """
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 
 from penstock.core.model.selectors import LabelTerms, accepted
-from penstock.engines.kubernetes.amounts import Sums
+from penstock.engines.kubernetes.amounts import Sums, sum_of
 from penstock.engines.kubernetes.asks import NOWHERE, all_of
 from penstock.engines.kubernetes.objects.claims import ClaimSpec
 from penstock.engines.kubernetes.objects.nodes import Node
@@ -47,14 +48,29 @@ class Stock:
         self._assumed: dict[str, ClaimKey] = {}
         self._chosen: dict[ClaimKey, str] = {}
         """Volumes that were chosen for a claim, until that shows in the volume itself; the second by claim."""
-        self.taken: set[ClaimKey] = set()
+        self._taken: set[ClaimKey] = set()
         """Claims that get, or have got, a volume that was counted as an amount of the node."""
+        self._takes = 0
+        """How often that has changed."""
+        self._shared: dict[str, _Shared] = {}
+        """By class."""
+        self._told: dict[str, Mapping[LabelTerms, Sums]] = {}
         self._sizes: dict[tuple[str, int], None] = {}
         self._memo: dict[tuple[str, ...], LabelTerms] = {}
 
     def forget(self) -> None:
         """Volumes, classes or room have changed."""
         self._memo.clear()
+
+    def takes(self, key: ClaimKey) -> bool:
+        """Return whether a claim takes a volume that was counted."""
+        return key in self._taken
+
+    def take(self, key: ClaimKey, *, takes: bool = True) -> None:
+        """Note that a claim takes a volume that was counted, or does so no more."""
+        if takes != self.takes(key):
+            self._takes += 1
+            (self._taken.add if takes else self._taken.discard)(key)
 
     def late_class(self, spec: ClaimSpec) -> StorageClass | None:
         """Return the class of a claim that gets its volume once its pod's node is chosen; None for other claims."""
@@ -101,7 +117,7 @@ class Stock:
         if known is None:
             if len(self._memo) >= MEMO_MAX:
                 self._memo.clear()
-            there = [reach_of(one) for one in self._free(self._view.free(name), spec)]
+            there = [self._view.reach_of(one) for one in self._free(self._view.free(name), spec)]
             known = self._memo[key] = any_of([*there, *self._made_for(spec, found, size)])
         return known
 
@@ -133,8 +149,8 @@ class Stock:
                     return f"volume {kept.name}, which is kept for claim {claim.metadata.name}, is of no use there"
                 found[claim.key] = kept
                 continue
-            near = self._view.near(claim.spec.storage_class_name or "", node)
-            free = (one for one in self._free(near, claim.spec) if one.name not in taken and reaches(node, one))
+            reached = self._view.reached(claim.spec.storage_class_name or "", node)
+            free = (one for one in self._free(reached, claim.spec) if one.name not in taken)
             volume = found[claim.key] = smallest(free)
             if volume is not None:
                 taken.add(volume.name)
@@ -155,7 +171,7 @@ class Stock:
         found = self._view.storage_class(spec.storage_class_name or "")
         if found is None or found.provisioner != NO_PROVISIONER or found.volume_binding_mode != WAITS:
             return ""
-        if claim is not None and claim.key not in self.taken and (spec.volume_name or self.kept_for(claim)):
+        if claim is not None and not self.takes(claim.key) and (spec.volume_name or self.kept_for(claim)):
             return ""  # what it gets, or has, is no volume that others could choose
         size = size_of(spec)
         if (found.metadata.name, size) not in self._sizes:
@@ -171,24 +187,63 @@ class Stock:
 
     def offered(self, node: Node) -> Sums:
         """Return how many volumes a node has for claims that are counted."""
+        labels = labels_of(node)
         found: Sums = {}
-        for name, size in self._sizes:
-            near = self._view.near(name, node)
-            count = sum(room_in(one) >= size and self._counts(one) and reaches(node, one) for one in near)
-            if count:
-                found[_amount(name, size)] = count
+        for name in {name: None for name, _ in self._sizes}:
+            near = self._count(name, self._view.near(name, node))
+            found |= {key: count for key, count in sum_of((near, self._shared_of(name).at(labels))).items() if count}
         return found
+
+    def _count(self, name: str, volumes: Iterable[Volume]) -> Sums:
+        """Return how many volumes of a class these are for the claims of each size."""
+        rooms = sorted(room_in(one) for one in volumes if self._counts(one))
+        sizes = [size for of, size in self._sizes if of == name]
+        return {_amount(name, size): len(rooms) - bisect_left(rooms, size) for size in sizes} if rooms else {}
+
+    def _shared_of(self, name: str) -> "_Shared":
+        known, state = self._shared.get(name), (self._view.changes_of(name), self._takes, self.sizes)
+        if known is None or known.state != state:
+            counts = {reach: self._count(name, some.values()) for reach, some in self._view.shared(name).items()}
+            known = self._shared[name] = _Shared(state, counts)
+        return known
+
+    def shared_changed(self, name: str) -> bool:
+        """Return whether nodes have something else by now of what several of them reach, since this was asked last."""
+        counts = self._shared_of(name).counts
+        changed, self._told[name] = counts != self._told.get(name, {}), counts
+        return changed
 
     def _counts(self, volume: Volume) -> bool:
         """Return whether a volume is free, as one that was chosen still is, or is that of a counted claim."""
         ref = volume.spec.claim_ref
         if ref is not None:
-            return (ref.namespace, ref.name) in self.taken
+            return self.takes((ref.namespace, ref.name))
         return is_free(volume)
 
     def counts_class(self, name: str) -> bool:
         """Return whether the volumes of a class are amounts of nodes."""
         return any(one == name for one, _ in self._sizes)
+
+
+class _Shared:
+    """How many volumes of a class there are that several nodes reach, by these nodes."""
+
+    def __init__(self, state: tuple[int, ...], counts: Mapping[LabelTerms, Sums]) -> None:
+        self.state, self.counts = state, counts
+        self._keys = sorted({rule.key for reach in counts for term in reach for rule in term})
+        self._known: dict[tuple[str | None, ...], Sums] = {}
+        """What nodes have, by their labels that count: few, where each names a zone."""
+
+    def at(self, labels: Mapping[str, str]) -> Sums:
+        """Return what a node with these labels has."""
+        told = tuple(map(labels.get, self._keys))
+        found = self._known.get(told)
+        if found is None:
+            if len(self._known) >= MEMO_MAX:
+                self._known.clear()
+            found = sum_of(some for reach, some in self.counts.items() if accepted(reach, labels))
+            self._known[told] = found
+        return found
 
 
 def _amount(name: str, size: int) -> str:

@@ -2,9 +2,10 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
+from penstock.core.model.selectors import LabelTerms, accepted
 from penstock.engines.kubernetes.api.client import Client, Kind
 from penstock.engines.kubernetes.api.reflector import ChangeSink, Reflector
 from penstock.engines.kubernetes.objects.nodes import Node
@@ -16,7 +17,7 @@ from penstock.engines.kubernetes.objects.volumes import (
     Volume,
     VolumeClaim,
 )
-from penstock.engines.kubernetes.volumes.matching import is_free, names_of, pin_of
+from penstock.engines.kubernetes.volumes.matching import is_free, labels_of, names_of, pin_in, reach_of
 
 CLAIMS = Kind("", "v1", "persistentvolumeclaims")
 VOLUMES = Kind("", "v1", "persistentvolumes", namespaced=False)
@@ -25,6 +26,7 @@ CSI_NODES = Kind("storage.k8s.io", "v1", "csinodes", namespaced=False)
 CSI_DRIVERS = Kind("storage.k8s.io", "v1", "csidrivers", namespaced=False)
 CAPACITIES = Kind("storage.k8s.io", "v1", "csistoragecapacities")
 
+Shelf = TypeVar("Shelf", str, LabelTerms)
 ClaimKey = tuple[str, str]
 """Namespace and name."""
 
@@ -48,8 +50,14 @@ class VolumeView:
 
     def __init__(self, client: Client, heard: Heard, draw: random.Random | None = None) -> None:
         self._heard = heard
-        self._of_class: dict[str, dict[str, dict[str, Volume]]] = {}
-        """Volumes by class, and by the one node that reaches them; '' for those that more nodes reach."""
+        self._pinned: dict[str, dict[str, dict[str, Volume]]] = {}
+        """Volumes that one node alone reaches, by class and that node."""
+        self._shared: dict[str, dict[LabelTerms, dict[str, Volume]]] = {}
+        """Volumes that more nodes reach, by class and these nodes: many have the same ones."""
+        self._reaches: dict[str, LabelTerms] = {}
+        """Which nodes reach each volume, by its name."""
+        self._changes: dict[str, int] = {}
+        """How often volumes of a class have changed."""
         self._free: dict[str, dict[str, Volume]] = {}
         """Volumes that nobody has, by class."""
         self._of_claim: dict[ClaimKey, dict[str, Volume]] = {}
@@ -95,7 +103,7 @@ class VolumeView:
     def _volume(self, old: Volume | None, new: Volume | None) -> None:
         if old is not None:
             self._free.get(old.spec.storage_class_name, {}).pop(old.name, None)
-            self._of_class.get(old.spec.storage_class_name, {}).get(pin_of(old), {}).pop(old.name, None)
+            self._shelve(old, self._reaches.pop(old.name, None))
             if (key := _named(old)) is not None and (kept := self._of_claim.get(key)) is not None:
                 kept.pop(old.name, None)
                 if not kept:
@@ -103,10 +111,22 @@ class VolumeView:
         if new is not None:
             if is_free(new):
                 self._free.setdefault(new.spec.storage_class_name, {})[new.name] = new
-            self._of_class.setdefault(new.spec.storage_class_name, {}).setdefault(pin_of(new), {})[new.name] = new
+            self._reaches[new.name] = reach_of(new)
+            self._shelve(new, self._reaches[new.name], there=True)
             if (key := _named(new)) is not None:
                 self._of_claim.setdefault(key, {})[new.name] = new
         self._heard.volume(old, new)
+
+    def _shelve(self, volume: Volume, reach: LabelTerms | None, *, there: bool = False) -> None:
+        """Put a volume where those are found that the same nodes reach, or take it away."""
+        if reach is None:
+            return
+        name, pin = volume.spec.storage_class_name, pin_in(reach)
+        self._changes[name] = self._changes.get(name, 0) + 1
+        if pin:
+            _shelve(self._pinned.setdefault(name, {}), pin, volume, there=there)
+        else:
+            _shelve(self._shared.setdefault(name, {}), reach, volume, there=there)
 
     def _capacity(self, old: StorageCapacity | None, new: StorageCapacity | None) -> None:
         for one in (old, new):
@@ -132,11 +152,32 @@ class VolumeView:
         """Return the volumes of a class that nobody has."""
         return self._free.get(name, {}).values()
 
+    def reach_of(self, volume: Volume) -> LabelTerms:
+        """Return the nodes that reach a volume."""
+        found = self._reaches.get(volume.name)
+        return found if found is not None else reach_of(volume)
+
+    def changes_of(self, name: str) -> int:
+        """Return how often volumes of a class have changed until now."""
+        return self._changes.get(name, 0)
+
     def near(self, name: str, node: Node) -> Iterator[Volume]:
-        """Yield the volumes of a class that a node may reach: few, where each is a disk of one node."""
-        found = self._of_class.get(name, {})
-        for pin in {"", *names_of(node)}:
-            yield from found.get(pin, {}).values()
+        """Yield the volumes of a class that a node reaches, and no other one."""
+        found, labels = self._pinned.get(name, {}), labels_of(node)
+        for pin in names_of(node):
+            yield from (one for one in found.get(pin, {}).values() if accepted(self._reaches[one.name], labels))
+
+    def shared(self, name: str) -> Mapping[LabelTerms, Mapping[str, Volume]]:
+        """Return the volumes of a class that more than one node may reach: by these nodes, and by their names."""
+        return self._shared.get(name, {})
+
+    def reached(self, name: str, node: Node) -> Iterator[Volume]:
+        """Yield the volumes of a class that a node reaches, alone or with others."""
+        yield from self.near(name, node)
+        labels = labels_of(node)
+        for reach, volumes in self.shared(name).items():
+            if accepted(reach, labels):
+                yield from volumes.values()
 
     def naming(self, key: ClaimKey) -> Iterator[Volume]:
         """Yield the volumes that name a claim."""
@@ -167,3 +208,13 @@ class VolumeView:
 def _named(volume: Volume) -> ClaimKey | None:
     ref = volume.spec.claim_ref
     return (ref.namespace, ref.name) if ref is not None else None
+
+
+def _shelve(shelves: dict[Shelf, dict[str, Volume]], at: Shelf, volume: Volume, *, there: bool) -> None:
+    """Put a volume on its shelf, or take it away, and the shelf with the last one."""
+    if there:
+        shelves.setdefault(at, {})[volume.name] = volume
+        return
+    shelves.get(at, {}).pop(volume.name, None)
+    if not shelves.get(at):
+        shelves.pop(at, None)

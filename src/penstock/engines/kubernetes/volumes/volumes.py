@@ -1,6 +1,5 @@
 """Volumes as a kind of claim: what a pod's volumes ask of its node, and how they get ready."""
 
-import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from penstock.engines.kubernetes.objects.claims import ClaimSpec
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.objects.volumes import Volume, VolumeClaim
+from penstock.engines.kubernetes.volumes.beyond import Beyond
 from penstock.engines.kubernetes.volumes.getting import Getting
 from penstock.engines.kubernetes.volumes.limits import Limits
 from penstock.engines.kubernetes.volumes.matching import (
@@ -34,8 +34,6 @@ from penstock.engines.kubernetes.volumes.users import Use, Users, age_of, is_mad
 from penstock.engines.kubernetes.volumes.view import ClaimKey, Heard, VolumeView
 
 NOT_READY = "VolumeNotReady"
-REFUSED_S = 60.0
-"""A node for which no volume was made, or that could hold no more of them, is not chosen again before."""
 LOOKS_MAX = 500
 """Pods that are looked at again in one turn of the loop; others follow in the next."""
 OTHERS_MAX = 100
@@ -73,17 +71,18 @@ class Volumes:
         heard = Heard(self._claim_changed, self._volume_changed, self._class_changed, self._node_changed, self._whole)
         self.view = VolumeView(client, heard, draw)
         self._stock, self._limits = Stock(self.view), Limits(self.view)
-        self._getting = Getting(client, self.view, self._refuse, draw)
+        self._beyond = Beyond(self._look_at)
+        self._getting = Getting(client, self.view, self._beyond.refuse, draw)
         self._starting: dict[str, NodeName] = {}
         self._starting_on: dict[NodeName, dict[str, Pod]] = {}
         """Pods whose volumes are made ready, or that are bound next, and where."""
         self.users = Users(self._starting)
-        self._kept_off: dict[ClaimKey | str, dict[NodeName, float]] = {}
-        """Nodes that did not do for a claim, or a pod by its key, and until when (of the loop's clock) that counts."""
         self._claims: dict[ClaimKey, None] = {}
         self._classes: set[str] = set()
         self._due: dict[str, None] = {}
         self._due_nodes: dict[NodeName, None] = {}
+        self._due_shared: set[str] = set()
+        """Classes of which volumes have changed that several nodes reach."""
         self._all_nodes = False
         self._sizes = 0
 
@@ -119,7 +118,9 @@ class Volumes:
 
     def _touch_node_of(self, volume: Volume) -> None:
         name = pin_of(volume)
-        if ("", name) in self._nodes:
+        if not name:
+            self._due_shared.add(volume.spec.storage_class_name)
+        elif ("", name) in self._nodes:
             self._due_nodes[NodeName(name)] = None
         else:
             self._all_nodes = True
@@ -149,11 +150,11 @@ class Volumes:
     def pod_gone(self, pod: Pod) -> None:
         """Forget a pod: others may use its claims."""
         self._started(pod)
-        self._kept_off.pop(pod.key, None)
+        self._beyond.forget(pod.key)
         for key in self.users.drop(pod.key):
             self._let_others(key)
             if not self.users.of(key):
-                self._kept_off.pop(key, None)
+                self._beyond.forget(key)
                 self._untake(key)
 
     def _started(self, pod: Pod) -> None:
@@ -187,8 +188,8 @@ class Volumes:
         if any(name.startswith(STOCK) for name, _ in ask.host.extended):
             for use in uses_of(pod):
                 claim = self.view.claim(use.key)
-                if claim is not None and use.key not in self._stock.taken:
-                    self._stock.taken.add(use.key)
+                if claim is not None and not self._stock.takes(use.key):
+                    self._stock.take(use.key)
                     self._touch_nodes_of_claim(claim)
 
     def _unchoose(self, key: ClaimKey) -> None:
@@ -198,8 +199,8 @@ class Volumes:
 
     def _untake(self, key: ClaimKey) -> None:
         self._unchoose(key)
-        if key in self._stock.taken:
-            self._stock.taken.discard(key)
+        if self._stock.takes(key):
+            self._stock.take(key, takes=False)
             claim = self.view.claim(key)
             if claim is not None:
                 self._touch_nodes_of_claim(claim)
@@ -226,6 +227,8 @@ class Volumes:
         self._claims.clear()
         if self._stock.sizes != self._sizes:
             self._sizes, self._all_nodes = self._stock.sizes, True
+        while self._due_shared:
+            self._all_nodes |= self._stock.shared_changed(self._due_shared.pop())
         due = tuple(self._due)[:LOOKS_MAX]
         for pod_key in due:
             del self._due[pod_key]
@@ -324,7 +327,7 @@ class Volumes:
                 found = all_of(found, reach_of(volume) if volume is not None else ())
             else:
                 found = all_of(found, self._terms_of(claim))
-        return all_of(found, self._terms_beyond(pod.key))
+        return all_of(found, self._beyond.terms(pod.key))
 
     def _terms_of(self, claim: VolumeClaim) -> LabelTerms:
         """Return where a claim without a volume can get one."""
@@ -332,12 +335,7 @@ class Volumes:
         told = claim.metadata.annotations.get(SELECTED_ANNOTATION, "")
         if told and not self._getting.tells(claim.key):
             found = all_of(found, ((LabelRule(NAME_FIELD, "in", (told,)),),))
-        return all_of(found, self._terms_beyond(claim.key))
-
-    def _terms_beyond(self, key: ClaimKey | str) -> LabelTerms:
-        """Return all nodes but those that did not do."""
-        off = self._kept_off.get(key)
-        return ((LabelRule(NAME_FIELD, "not_in", tuple(sorted(off))),),) if off else ()
+        return all_of(found, self._beyond.terms(claim.key))
 
     # Amounts.
 
@@ -377,7 +375,7 @@ class Volumes:
         others = (*self._pods_at(node), *self._starting_on.get(node, {}).values())
         full = self._limits.full(node, pod, others)
         if full:
-            self._refuse(pod.key, node)
+            self._beyond.refuse(pod.key, node)
         return full
 
     def _unbound(self, uses: Iterable[Use]) -> list[VolumeClaim]:
@@ -399,7 +397,7 @@ class Volumes:
         for claim in unbound:
             volume = chosen[claim.key]
             if self._stock.amount_of(claim, claim.spec):
-                self._stock.taken.add(claim.key)
+                self._stock.take(claim.key)
             if volume is not None:
                 self._stock.assume(claim.key, volume)
         problem = "not tried"
@@ -424,20 +422,6 @@ class Volumes:
                 self._untake(use.key)
             self._let_others(use.key)
             self._due[pod.key] = None
-
-    def _refuse(self, key: ClaimKey | str, node: NodeName) -> None:
-        """Keep a claim, or a pod, off a node for a while."""
-        loop = asyncio.get_running_loop()
-        self._kept_off.setdefault(key, {})[node] = loop.time() + REFUSED_S
-        loop.call_later(REFUSED_S, self._let_again, key)
-        self._look_at(key)
-
-    def _let_again(self, key: ClaimKey | str) -> None:
-        now_s = asyncio.get_running_loop().time()
-        left = {node: until_s for node, until_s in self._kept_off.pop(key, {}).items() if until_s > now_s}
-        if left:
-            self._kept_off[key] = left
-        self._look_at(key)
 
     def _look_at(self, key: ClaimKey | str) -> None:
         if isinstance(key, str):
