@@ -325,6 +325,30 @@ async def test_pods_of_a_gang_get_a_volume_each(c: Scene) -> None:
     assert await placed(c, "late") == ["n1"]
 
 
+@in_scene("n1", "n2", "n3")
+async def test_a_gang_that_claims_more_volumes_than_are_there_gets_none_and_waits_for_more(c: Scene) -> None:
+    """Each of its nodes reaches the two that are there, and counts both."""
+    local_class(c)
+    for name in ("v0", "v1"):
+        volume(c, name)
+    labels = {"penstock.dev/gang": "team", "penstock.dev/gang-size": "3"}
+    for i in range(3):
+        claim(c, f"data-{i}", "local")
+        c.pod(f"team-{i}", 3, labels=labels, volumes=using(f"data-{i}"))
+    text = "its gang claims 3 volumes of class local, and 2 of these are there"
+    await until(lambda: all(text in c.says(f"team-{i}")[1] for i in range(3)))
+    await asyncio.sleep(0.5)
+    assert c.states() == {}
+    assert c.requests("PATCH", f"{VOLUMES}/v") == 0, "nothing was given to a part of it"
+    claim(c, "other", "local")
+    c.pod("other", volumes=using("other"))
+    assert await placed(c, "other") == ["n1"]
+    for name in ("v2", "v3"):
+        volume(c, name)
+    assert await placed(c, "team-0", "team-1", "team-2") == ["n1", "n2", "n3"]
+    assert max(c.state.jobs) <= 4, "jobs of the gang: with two volumes, perhaps with three, and with four"
+
+
 @in_scene("n1")
 async def test_a_volume_that_is_kept_for_a_claim_goes_to_that_one(c: Scene) -> None:
     local_class(c)

@@ -368,7 +368,7 @@ def test_many_sizes_are_counted_as_any_size():
 
 def alone():
     """Return volumes with a bound claim that one pod alone may use."""
-    volumes = Volumes(None, {("", "n1"): node("n1")}, lambda _: (), lambda: None)
+    volumes = Volumes(None, {("", "n1"): node("n1")}, lambda _: (), lambda _: (), lambda: None)
     one = claim(modes=("ReadWriteOncePod",), annotations={matching.BOUND_ANNOTATION: "yes"}, volumeName="v")
     volumes.view.claims.wrote(versioned(one))
     volumes.view.volumes.wrote(versioned(volume(phase="Bound", ref={"namespace": "ns", "name": "c", "uid": "u"})))

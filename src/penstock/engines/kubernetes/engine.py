@@ -85,7 +85,7 @@ class KubernetesEngine:
         )  # fmt: skip
         self.view = ClusterView(client, heard, draw=draw)
         self._selectors = Selectors(self.view.labels_of)
-        self.volumes = Volumes(client, self.nodes.objects, self._pods_at, self.begin, draw)
+        self.volumes = Volumes(client, self.nodes.objects, self._pods_at, self._places_of, self.begin, draw)
         self.devices = self._device_claims()
         claims = AllClaims((self.volumes, self.devices), self.devices.together)
         self.standing = Nodes(server, self.nodes.objects, self._obey, self._pool_of, claims.offered)
@@ -126,8 +126,8 @@ class KubernetesEngine:
     def _device_claims(self) -> DeviceClaims:
         return DeviceClaims(
             self._client, self.nodes.objects, self.pods.objects, self._pods_at, partial(self.view.pod_group, "native"),
-            lambda pod: self._avoiding.places_of(pod),  # noqa: PLW0108 - not made yet
-            lambda *what: self._avoiding.avoid(*what), self.begin, self._server, self._draw,  # noqa: PLW0108
+            self._places_of, lambda *what: self._avoiding.avoid(*what),  # noqa: PLW0108 - not made yet
+            self.begin, self._server, self._draw,
         )  # fmt: skip
 
     def _pool_of(self, labels: Mapping[str, str]) -> PoolName:
@@ -140,6 +140,9 @@ class KubernetesEngine:
 
     def _node_removed(self, node: Node) -> None:
         self.node_gone(NodeName(node.metadata.name))
+
+    def _places_of(self, pod: Pod) -> list[tuple[Pod, NodeName]]:
+        return self._avoiding.places_of(pod)
 
     def _pods_at(self, node: NodeName) -> Iterable[Pod]:
         return self.standing.at(node).pods.values()

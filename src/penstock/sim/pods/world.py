@@ -14,7 +14,7 @@ from penstock.core.state import invariants
 from penstock.engines.kubernetes import avoiding, binding, engine, placing, sessions, settling, stops
 from penstock.engines.kubernetes.api import reflector
 from penstock.engines.kubernetes.devices import tidying, writing
-from penstock.engines.kubernetes.volumes import beyond, getting
+from penstock.engines.kubernetes.volumes import beyond, enough, getting
 from penstock.sim.apiserver.controllers import Controllers, Kubelets, short_of
 from penstock.sim.apiserver.kinds import bind
 from penstock.sim.apiserver.pods import OVER
@@ -41,7 +41,7 @@ PACE: tuple[tuple[Any, str, float], ...] = (
     (sessions, "FLUSH_S", 0.1), (engine, "FLUSH_S", 0.1), (engine, "IDLE_S", 0.1), (engine, "AGAIN_S", 1.0),
     (sessions, "ALIVE_S", 2.0),
     (settling, "SETTLE_S", 0.5), (placing, "EARLY_S", 2.0), (placing, "REPLACED_S", 5.0), (placing, "PODS_S", 10.0),
-    (getting, "BIND_WAIT_S", 20.0), (beyond, "REFUSED_S", 3.0), (tidying, "LEFTOVER_S", 2.0),
+    (getting, "BIND_WAIT_S", 20.0), (beyond, "REFUSED_S", 3.0), (enough, "SHORT_S", 3.0), (tidying, "LEFTOVER_S", 2.0),
     (avoiding, "AVOID_S", 3.0),
     (binding, "EVICTION_WAIT_S", 1.0), (stops, "EVICTION_WAIT_S", 1.0), (sessions, "AGAIN_S", 0.5),
 )  # fmt: skip

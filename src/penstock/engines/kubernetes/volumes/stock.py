@@ -50,6 +50,8 @@ class Stock:
         """Volumes that were chosen for a claim, until that shows in the volume itself; the second by claim."""
         self._taken: set[ClaimKey] = set()
         """Claims that get, or have got, a volume that was counted as an amount of the node."""
+        self._releases = 0
+        """How often a volume that was chosen was to be had again."""
         self._takes = 0
         """How often that has changed."""
         self._shared: dict[str, _Shared] = {}
@@ -101,6 +103,7 @@ class Stock:
         if volume is None or not is_free(volume):
             return None
         self.forget()
+        self._releases += 1
         return volume
 
     def terms(self, spec: ClaimSpec, claim: VolumeClaim | None = None) -> LabelTerms:
@@ -165,6 +168,14 @@ class Stock:
         return any(accepted(terms, labels_of(node)) for terms in self._made_for(spec, late, size_of(spec)))
 
     # Amounts.
+
+    def state_of(self, name: str) -> tuple[int, ...]:
+        """Return something that is another once more volumes of a class may be left."""
+        return self._view.changes_of(name), self._releases
+
+    def rooms_left(self, name: str) -> list[int]:
+        """Return how many bytes each volume of a class has that nobody gets; ascending."""
+        return sorted(room_in(one) for one in self._view.free(name) if one.name not in self._assumed)
 
     def amount_of(self, claim: VolumeClaim | None, spec: ClaimSpec) -> str:
         """Return the name of the amount that a claim takes one of; '' for claims that are not counted."""

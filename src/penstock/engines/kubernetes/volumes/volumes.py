@@ -1,7 +1,7 @@
 """Volumes as a kind of claim: what a pod's volumes ask of its node, and how they get ready."""
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.core.model.ids import NodeName
@@ -18,6 +18,7 @@ from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.objects.volumes import Volume, VolumeClaim
 from penstock.engines.kubernetes.volumes.beyond import Beyond
+from penstock.engines.kubernetes.volumes.enough import Enough
 from penstock.engines.kubernetes.volumes.getting import Getting
 from penstock.engines.kubernetes.volumes.limits import Limits
 from penstock.engines.kubernetes.volumes.matching import (
@@ -56,6 +57,7 @@ class Volumes:
     Args:
         nodes: the copy of the nodes, by namespace (empty) and name.
         pods_at: gives the pods that stand on a node.
+        places: gives the pods of a pod's gang that are to be bound, each with its node.
         listed: hears when a copy has become whole.
     """
 
@@ -64,6 +66,7 @@ class Volumes:
         client: Client,
         nodes: Mapping[tuple[str, str], Node],
         pods_at: Callable[[NodeName], Iterable[Pod]],
+        places: Callable[[Pod], Sequence[tuple[Pod, NodeName]]],
         listed: Callable[[], None],
         draw: random.Random | None = None,
     ) -> None:
@@ -73,6 +76,7 @@ class Volumes:
         self._stock, self._limits = Stock(self.view), Limits(self.view)
         self._beyond = Beyond(self._look_at)
         self._getting = Getting(client, self.view, self._beyond.refuse, draw)
+        self._enough = Enough(self._stock, lambda pod: self._unbound(uses_of(pod)), places, self._look_at)
         self._starting: dict[str, NodeName] = {}
         self._starting_on: dict[NodeName, dict[str, Pod]] = {}
         """Pods whose volumes are made ready, or that are bound next, and where."""
@@ -151,6 +155,7 @@ class Volumes:
         """Forget a pod: others may use its claims."""
         self._started(pod)
         self._beyond.forget(pod.key)
+        self._enough.gone(pod.key)
         for key in self.users.drop(pod.key):
             self._let_others(key)
             if not self.users.of(key):
@@ -254,7 +259,7 @@ class Volumes:
             return Refused(
                 NOT_READY, f"{denied} cannot be read: the server lacks the role penstock-volumes", again=True
             )
-        why = next(filter(None, (self._why_not(pod, use) for use in uses)), "")
+        why = next(filter(None, (self._why_not(pod, use) for use in uses)), "") or self._enough.why_not(pod)
         return Refused(NOT_READY, why, again=True) if why else None
 
     def _why_not(self, pod: Pod, use: Use) -> str:
@@ -385,7 +390,7 @@ class Volumes:
     async def prepare(self, pod: Pod, node: NodeName, wanted: Callable[[], bool]) -> str:
         if not pod.spec.volumes or not (uses := uses_of(pod)):
             return ""
-        why = self.refusal_of(node, pod)  # others that start in the same moment may have come first
+        why = self.refusal_of(node, pod) or self._enough.look(pod)  # others that start now may have come first
         if why:
             return why
         self._starting[pod.key] = node
@@ -416,6 +421,7 @@ class Volumes:
     async def release(self, pod: Pod, node: NodeName) -> None:
         """Let others have what was not written yet. A claim that got its volume keeps it (kubernetes#121436)."""
         self._started(pod)
+        self._enough.left(pod.key)
         for use in uses_of(pod) if pod.spec.volumes else ():
             if self.users.holder(use.key, but=pod.key) is None:
                 self._getting.done((use.key,))
