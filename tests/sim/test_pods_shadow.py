@@ -5,7 +5,7 @@ from unittest import mock
 import pytest
 
 from penstock.engines.kubernetes.gangs.gang import order_of
-from penstock.engines.kubernetes.shadow import gangs
+from penstock.engines.kubernetes.shadow import asked
 from penstock.engines.kubernetes.shadow.gangs import WatchedGangs
 from penstock.sim.pods.shadow import play
 
@@ -35,8 +35,8 @@ def _whatever_they_ask(gang, pods, ask):
 
 BUGS = {
     "ends_while_away_are_forgotten": mock.patch.object(WatchedGangs, "ended_before", _lost),
-    "other_places_than_the_real_ones": mock.patch.object(gangs, "in_slots", lambda gang, pods, ask: [*pods][::-1]),
-    "asks_are_not_compared": mock.patch.object(gangs, "in_slots", _whatever_they_ask),
+    "other_places_than_the_real_ones": mock.patch.object(asked, "in_slots", lambda gang, pods, ask: [*pods][::-1]),
+    "asks_are_not_compared": mock.patch.object(asked, "in_slots", _whatever_they_ask),
 }
 
 

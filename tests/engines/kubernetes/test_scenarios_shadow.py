@@ -1,6 +1,8 @@
 """Beside another scheduler, read-only: what it makes wait is explained, what it decides is in the log."""
 
+import asyncio
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -8,6 +10,7 @@ from penstock.core.explain import Explainer, question_of
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import Queue
 from penstock.core.model.errors import InvalidInput
+from penstock.engines.kubernetes.shadow import asked
 from penstock.server.views.jobs import waiting_reason
 from penstock.sim.apiserver.store import Kind
 from tests.engines.kubernetes.helpers import run, until
@@ -37,6 +40,11 @@ def short(c: Scene, name: str) -> str:
 
 def log_of(c: Scene, kind: Any) -> list[Any]:
     return [record.event for record in c.disk.tail(0) if isinstance(record.event, kind)]
+
+
+def groups_of(job: Any) -> list[Any]:
+    """Return the groups of replicas that a job asks for."""
+    return [job.spec.ask.each, *job.spec.ask.others]
 
 
 def writes(c: Scene) -> list[Any]:
@@ -158,6 +166,28 @@ async def test_a_gang_of_volcano_is_one_job_that_starts_once_all_its_pods_are_bo
     assert job.spec.queue == "research"
     assert [replica.place.node for replica in job.attempt.replicas] == ["n1", "n2"]
     assert c.state.nodes["n2"].others.devices == ()
+
+
+@in_scene("n1", shadow=True, kinds=(VOLCANO,))
+async def test_what_a_scheduler_says_of_a_pod_is_no_reason_to_compare_its_whole_gang_with_its_job(c: Scene) -> None:
+    c.make(VOLCANO, "team", {"minMember": 3})
+    body = {"schedulerName": "volcano", "containers": [box(8)]}
+    for name in ("team-0", "team-1", "team-2"):
+        c.make("/pods", name, body, annotations={"scheduling.k8s.io/group-name": "team"})
+    await until(lambda: c.states() == {"team": "waiting"})
+    with mock.patch.object(asked, "in_slots", wraps=asked.in_slots) as compared:
+        for i in range(10):
+            for name in ("team-0", "team-1", "team-2"):
+                said = {"type": "PodScheduled", "status": "False", "message": f"{name} has waited for {i} cycles"}
+                c.set(name, conditions=[said])
+            await until(lambda i=i: c.engine.said_of(1) == f"volcano: team-0 has waited for {i} cycles")
+            await asyncio.sleep(0.05)  # a turn of the engine
+        assert compared.call_count <= 1
+        c.delete("team-2")
+        c.make(
+            "/pods", "team-2", {**body, "containers": [box(7)]}, annotations={"scheduling.k8s.io/group-name": "team"}
+        )
+        await until(lambda: [len(groups_of(job)) for job in c.state.jobs.values()] == [2])
 
 
 @in_scene("n1", shadow=True)

@@ -12,8 +12,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from penstock.core.messages.reports import ReplicaKey
-from penstock.core.model.ids import JobId, NodeName, Rank
-from penstock.core.model.resources import ReplicaAsk
+from penstock.core.model.ids import JobId, NodeName, QueueName, Rank
 from penstock.engines.kubernetes.amounts import BadAmount
 from penstock.engines.kubernetes.asks import keys_of
 from penstock.engines.kubernetes.gangs.dialects import NotYet, gang_of
@@ -24,7 +23,8 @@ from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.onnode import GONE, OnNode
 from penstock.engines.kubernetes.server import LiveJob, Noted, ShadowServer
 from penstock.engines.kubernetes.sessions import Nodes
-from penstock.engines.kubernetes.shadow.terms import in_slots, queue_of, said_by
+from penstock.engines.kubernetes.shadow.asked import Asked
+from penstock.engines.kubernetes.shadow.terms import is_there, queue_of, said_by
 from penstock.engines.kubernetes.view import ClusterView
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,7 @@ class WatchedGangs:
     ) -> None:
         self._server, self._view, self._nodes, self._asking = server, view, nodes, asking
         self._restand = restand
+        self._asked = Asked(asking.ask_of)
         self._gangs: dict[GangId, Gang] = {}
         self._of_pod: dict[str, Gang] = {}
         self._of_job: dict[JobId, Gang] = {}
@@ -110,9 +111,10 @@ class WatchedGangs:
             gang = self._joined(pod)
             if gang is None:
                 return
+        ask = self._asked.put(gang, pod)
         gang.members[pod.metadata.name] = pod
         self._of_pod[pod.key] = gang
-        self._nodes.ask_about(keys_of(self._ask_of(gang, pod)))
+        self._nodes.ask_about(keys_of(ask))
         self._mark(gang)
 
     def _joined(self, pod: Pod) -> Gang | None:
@@ -150,6 +152,7 @@ class WatchedGangs:
         if gang is None or gang.members[pod.metadata.name].metadata.uid != pod.metadata.uid:
             return
         del self._of_pod[pod.key], gang.members[pod.metadata.name]
+        self._asked.take(gang, pod)
         if gang.asked and gang.job_id is not None:
             self._ended[pod.metadata.uid] = pod
         self._mark(gang)
@@ -172,6 +175,7 @@ class WatchedGangs:
         lead = workload.sets[0].pod if workload.sets else None
         priority = self._view.priority_of_pod(lead) if lead is not None else gang.facts.priority
         gang.workload = workload
+        self._asked.change(gang)
         gang.facts = Facts(max(1, workload.size), self._view.queue_of(workload), priority)
         if workload.suspended:
             gang.left_job = None  # all of it waits again
@@ -181,6 +185,7 @@ class WatchedGangs:
         gang = self._gangs.get((workload.namespace, f"{workload.kind.plural.removesuffix('s')}/{workload.name}"))
         if gang is not None:
             gang.workload = None
+            self._asked.change(gang)
             self._mark(gang)
 
     def _mark(self, gang: Gang) -> None:
@@ -236,7 +241,7 @@ class WatchedGangs:
         """Tell the server of one gang. Returns: whether there was something to tell."""
         over = gang.workload is None or gang.workload.over
         if gang.job_id is None:
-            if self._there(gang):
+            if not gang.refused and is_there(gang):
                 return self._submit(gang)
             if not gang.members and over:
                 self._forget(gang)
@@ -251,24 +256,18 @@ class WatchedGangs:
             return self._place(gang, now_s)
         return False
 
-    def _there(self, gang: Gang) -> bool:
-        """Return whether all of a gang is there, so that it can be a job."""
-        if gang.refused:
-            return False
-        workload = gang.workload
-        if workload is not None:
-            return not workload.over and workload.size > 0 and (workload.suspended or bool(gang.members))
-        return len(gang.members) >= gang.size and bool(gang.first())
-
     def _renewed(self, gang: Gang) -> bool:
         """Return whether a gang that waits is something else by now than its job says."""
         if gang.workload is not None and gang.workload.size not in (0, len(gang.slots)):
             return True
         whole = gang.workload is None and len(gang.members) >= len(gang.slots)
-        if whole and in_slots(gang, gang.members.values(), partial(self._ask_of, gang)) is None:
+        if whole and not self._asked.fits(gang):
             return True
-        queue = queue_of(gang, self._view, self._server.config())
+        queue = self._queue_of(gang)
         return gang.terms is not None and queue is not None and queue != gang.terms.queue
+
+    def _queue_of(self, gang: Gang) -> QueueName | None:
+        return queue_of(gang, self._asked.lead_of(gang), self._view, self._server.config())
 
     def _end(self, gang: Gang, reason: str) -> None:
         assert gang.job_id is not None
@@ -287,21 +286,21 @@ class WatchedGangs:
 
     def _forget(self, gang: Gang) -> None:
         self._gangs.pop(gang.id, None)
+        self._asked.forget(gang.id)
         self._bound_s.pop(gang.id, None)
         self._as_load.discard(gang.id)
         self._misfits.discard(gang.id)
 
-    def _ask_of(self, gang: Gang, pod: Pod) -> ReplicaAsk:
-        return self._asking.ask_of(gang, pod)
-
     def _submit(self, gang: Gang) -> bool:
         """Submit a gang as a job that waits. Returns: whether it can be one."""
         try:
-            job = new_job(gang, partial(self._ask_of, gang), tenant_known=self._server.knows_tenant(gang.namespace))
+            job = new_job(
+                gang, partial(self._asking.ask_of, gang), tenant_known=self._server.knows_tenant(gang.namespace)
+            )
         except BadAmount as error:
             self._leave_out(gang, str(error))
             return False
-        queue = queue_of(gang, self._view, self._server.config())
+        queue = self._queue_of(gang)
         unnamed = tuple(name for name in job.unnamed if name != "queue") + (("queue",) if queue is None else ())
         spec = replace(job.spec, queue=queue) if queue is not None else job.spec
         assert gang.terms is not None
@@ -345,7 +344,7 @@ class WatchedGangs:
         if not bound:
             return False
         since_s = self._bound_s.setdefault(gang.id, now_s)
-        pods = in_slots(gang, bound, partial(self._ask_of, gang))
+        pods = self._asked.in_slots(gang, bound)
         if pods is None:
             if now_s - since_s >= PARTIAL_S:
                 self._count_as_load(gang)

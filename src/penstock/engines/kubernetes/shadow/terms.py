@@ -1,18 +1,20 @@
 """Which pods are somebody's work, which queue they name, and which of them are which rank of their gang."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.ids import QueueName
+from penstock.core.model.resources import ReplicaAsk
 from penstock.engines.kubernetes.amounts import BadAmount
 from penstock.engines.kubernetes.asks import unsupported
 from penstock.engines.kubernetes.gangs.dialects import queue_said
-from penstock.engines.kubernetes.gangs.gang import AskOf, Gang, order_of
+from penstock.engines.kubernetes.gangs.gang import Gang, order_of
 from penstock.engines.kubernetes.gangs.workloads import KUEUE_QUEUE_LABEL, set_of
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.view import ClusterView
 
+Kinds = tuple[object, object]
 STATIC = "kubernetes.io/config.mirror"
 """On the image of a pod that a kubelet runs from a file."""
 KUEUE_GATE = "kueue.x-k8s.io/admission"
@@ -32,16 +34,20 @@ def is_work(pod: Pod) -> bool:
         return False
 
 
-def lead_of(gang: Gang) -> Pod | None:
-    """Return the pod that speaks for a gang; None where all of them are leaving."""
-    if gang.workload is not None and gang.workload.sets:
-        return gang.workload.sets[0].pod
-    return next(iter(gang.first()), None)
+def is_there(gang: Gang) -> bool:
+    """Return whether all of a gang is there, so that it can be a job."""
+    workload = gang.workload
+    if workload is not None:
+        return not workload.over and workload.size > 0 and (workload.suspended or bool(gang.members))
+    return len(gang.members) >= gang.size and bool(gang.first())
 
 
-def queue_of(gang: Gang, view: ClusterView, config: ClusterConfig) -> QueueName | None:
-    """Return the queue that a gang names, if the server has it: a LocalQueue of Kueue counts as its ClusterQueue."""
-    lead = lead_of(gang)
+def queue_of(gang: Gang, lead: Pod | None, view: ClusterView, config: ClusterConfig) -> QueueName | None:
+    """Return the queue that a gang names, if the server has it: a LocalQueue of Kueue counts as its ClusterQueue.
+
+    Args:
+        lead: the pod that speaks for it.
+    """
     if lead is None:
         return None
     said = gang.workload.labels if gang.workload is not None else lead.metadata.labels
@@ -53,10 +59,12 @@ def queue_of(gang: Gang, view: ClusterView, config: ClusterConfig) -> QueueName 
     return None
 
 
-def in_slots(gang: Gang, pods: Iterable[Pod], ask_of: AskOf) -> list[Pod] | None:
+def in_slots(gang: Gang, pods: Iterable[Pod], kinds_by: Callable[[Pod], Kinds]) -> list[Pod] | None:
     """Return a pod for each slot; None while one of them has none."""
     left = {pod.metadata.name: pod for pod in sorted(pods, key=order_of)}
-    kinds = {name: _kinds_of(pod, ask_of) for name, pod in left.items()}
+    if len(left) < len(gang.slots):
+        return None
+    kinds = {name: kinds_by(pod) for name, pod in left.items()}
     of_kind: dict[object, deque[str]] = {}
     for name, both in kinds.items():
         for one in both:
@@ -77,9 +85,8 @@ def in_slots(gang: Gang, pods: Iterable[Pod], ask_of: AskOf) -> list[Pod] | None
     return found
 
 
-def _kinds_of(pod: Pod, ask_of: AskOf) -> tuple[object, object]:
+def kinds_of(pod: Pod, ask: ReplicaAsk) -> Kinds:
     """Return what a slot may want of a pod: what it asks for, or the template that it is made from."""
-    ask = ask_of(pod)
     return (ask.host, ask.devices), set_of(pod)
 
 
