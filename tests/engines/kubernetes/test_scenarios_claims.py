@@ -11,6 +11,7 @@ from tests.engines.kubernetes import scenes
 from tests.engines.kubernetes.devices_made import DRIVER, claim_of, class_of, dev, req, slice_of
 from tests.engines.kubernetes.helpers import run, until
 from tests.engines.kubernetes.scenes import in_scene
+from tests.engines.kubernetes.storage import claim, storage_class, using
 from tests.engines.kubernetes.test_scenarios_devices import (
     CLAIM,
     CLASS,
@@ -591,6 +592,57 @@ def test_the_claim_for_a_name_is_made_once(status):
         assert len(s.store.all_of("resourceclaims")) == 1
 
     play()
+
+
+def unname(s):
+    """Let the class of GPUs stand behind no name any more."""
+    s.change("resource.k8s.io/deviceclasses", "gpu", {"spec": {"extendedResourceName": None}})
+
+
+async def gets_devices_after_all(s, *pods):
+    """Wait until a pod with a claim has all devices of `n1`, which others had, and these pods wait."""
+    s.make(TEMPLATE, "all", {"spec": claim_of(req(count=2))})
+    s.pod("after", gpus=0, **uses("all"))
+    await bound(s, "after")
+    assert s.where(*pods) == [""] * len(pods)
+    assert s.at_work.devices.claimed.assumed == {}
+
+
+@in_scene()
+async def test_what_a_pod_got_for_a_name_is_given_back_if_the_class_changes_while_it_starts(s):
+    """It was bound without devices, and those that it was to get were nobody's until the next restart."""
+    bare(s, "n1")
+    named(s, dev("gpu0"), dev("gpu1"))
+    s.api.faults.append(Fault("POST", "resourceclaims", 503, times=1_000))
+    s.pod("p", gpus=2)
+    await until(lambda: s.at_work.devices.claimed.assumed)
+    unname(s)
+    await until(lambda: not s.at_work.devices.claimed.classes["gpu"].spec.extended_resource_name)
+    s.api.faults.clear()
+    await gets_devices_after_all(s, "p")
+    s.change("resource.k8s.io/deviceclasses", "gpu", {"spec": {"extendedResourceName": GPU}})
+    s.ends("after")
+    await bound(s, "p")
+    assert devices_of(s, extended_claim(s, "p")["metadata"]["name"]) == ["n1/gpu0", "n1/gpu1"]
+
+
+@in_scene()
+async def test_what_a_gang_got_for_a_name_is_given_back_if_the_class_changes_before_all_of_it_is_made_ready(s):
+    """The second pod's volume takes its time, and its devices are kept meanwhile."""
+    bare(s, "n1")
+    named(s, dev("gpu0"), dev("gpu1"))
+    storage_class(s, "zonal")
+    s.controllers.volumes.idle = True
+    claim(s, "data")
+    labels = {"penstock.dev/gang": "team", "penstock.dev/gang-size": "2"}
+    s.pod("team-0", 1, labels=labels)
+    s.pod("team-1", 1, labels=labels, volumes=using("data"))
+    await until(lambda: len(s.at_work.devices.claimed.assumed) == 1 and extended_claim(s, "team-0"))
+    unname(s)
+    await until(lambda: not s.at_work.devices.claimed.classes["gpu"].spec.extended_resource_name)
+    s.controllers.volumes.idle = False
+    s.controllers.volumes.reconcile()
+    await gets_devices_after_all(s, "team-0", "team-1")
 
 
 @in_scene()

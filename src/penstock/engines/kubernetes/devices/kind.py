@@ -46,6 +46,7 @@ CAUGHT_UP_S, CAUGHT_UP_LOOK_S = 5.0, 0.005
 """The watch of claims is waited for so long before a Binding, and looked at so often."""
 REFUSED_S = 1.0
 """The other pods of a gang that was refused its devices come to ask within this time."""
+CHANGED = "what it claims has changed since it got its devices"
 UNSERVED = (
     "devices by resource claims (DRA) need resource.k8s.io/v1, which this cluster does not serve: Kubernetes 1.34 or "
     "newer does, its beta versions are not read"
@@ -203,7 +204,7 @@ class DeviceClaims:
         extended = self._extended.asked(pod)
         if extended and self._extended.note(pod):
             self._counting.all()
-        if pod.spec.node_name and (extended or pod.spec.resource_claims):
+        if pod.spec.node_name and (extended or pod.spec.resource_claims or pod.key in self._starting):
             self._starting.end(pod)
             self._counting.node(NodeName(pod.spec.node_name))
 
@@ -321,20 +322,20 @@ class DeviceClaims:
         return ""
 
     async def prepare(self, pod: Pod, node: NodeName, wanted: Callable[[], bool]) -> str:
-        if not self.view.served or not self.claimed.known_at(pod, node):
+        if not self.view.served or (pod.key not in self._starting and not self.claimed.known_at(pod, node)):
             return ""
         problem = self._assume(pod, node)
         if problem:
             return problem
+        entries = self._starting.entries_of(pod.key)
         problem = await self._make(pod, node, wanted)
-        if problem:
-            await self.release(pod, node)
-            return problem
-        entries = self.claimed.known_at(pod, node)
+        if problem or list(entries) != self.claimed.known_at(pod, node):
+            await self._release(pod, node, entries)
+            return problem or CHANGED
         for entry in entries:
             problem = await self._give(entry, node, wanted)
             if problem:
-                await self.release(pod, node)
+                await self._release(pod, node, entries)
                 return problem
         await self._caught_up(entries, wanted)
         problem = await self._writer.ready([entry.claim for entry in entries], wanted)
@@ -342,7 +343,7 @@ class DeviceClaims:
             self._avoid(pod, node, problem)
         problem = problem or next(filter(None, map(self._tidying.doubled, entries)), "")
         if problem:
-            await self.release(pod, node)
+            await self._release(pod, node, entries)
         return problem
 
     async def _make(self, pod: Pod, node: NodeName, wanted: Callable[[], bool]) -> str:
@@ -383,7 +384,8 @@ class DeviceClaims:
                     self._counting.doubt(at)
                     self._avoid(one, at, taken.text)
             return text
-        self._starting.begin(starting, asyncio.get_running_loop().time() + tidying.LEFTOVER_S)
+        begun = [(one, at, self.claimed.known_at(one, at)) for one, at in starting]
+        self._starting.begin(begun, asyncio.get_running_loop().time() + tidying.LEFTOVER_S)
         self._starting.prepare(pod.key)
         self._counting.reaching(taken)
         return ""
@@ -403,10 +405,16 @@ class DeviceClaims:
         return problem
 
     async def release(self, pod: Pod, node: NodeName) -> None:
-        if not self.view.served or (pod.key not in self._starting and not self.claimed.known_at(pod, node)):
+        if self.view.served:
+            await self._release(pod, node, self._starting.entries_of(pod.key))
+
+    async def _release(self, pod: Pod, node: NodeName, got: Sequence[Entry]) -> None:
+        """Take back what a pod got devices for, and what it claims by now."""
+        entries = {one.claim: one for one in (*got, *self.claimed.known_at(pod, node))}
+        if not entries and pod.key not in self._starting:
             return
         self._starting.prepare(pod.key)
-        for entry in self.claimed.known_at(pod, node):
+        for entry in entries.values():
             if self._tidying.used_by_others(entry, pod):
                 if entry.consumer.resource == "pods":
                     await self._writer.take_back(entry.claim, entry.consumer, devices=False)

@@ -22,6 +22,8 @@ class Starting:
 
     def __init__(self) -> None:
         self._pods: dict[str, tuple[Pod, NodeName]] = {}
+        self._entries: dict[str, Sequence[Entry]] = {}
+        """What each of them claimed when it got its devices."""
         self._due_s: dict[str, float] = {}
         """Until when each of these that nobody has begun to make ready has to be."""
 
@@ -31,10 +33,15 @@ class Starting:
     def all(self) -> Sequence[tuple[Pod, NodeName]]:
         return tuple(self._pods.values())
 
-    def begin(self, pods: Sequence[tuple[Pod, NodeName]], due_s: float) -> None:
-        """Add pods whose claims got devices together (times of the loop's clock)."""
-        self._pods.update({pod.key: (pod, node) for pod, node in pods})
-        self._due_s.update({pod.key: due_s for pod, _ in pods})
+    def entries_of(self, pod_key: str) -> Sequence[Entry]:
+        """Return the claims of a pod for which it got devices, whatever it claims by now."""
+        return self._entries.get(pod_key, ())
+
+    def begin(self, pods: Sequence[tuple[Pod, NodeName, Sequence[Entry]]], due_s: float) -> None:
+        """Add pods whose claims got devices together, each with these claims (times of the loop's clock)."""
+        self._pods.update({pod.key: (pod, node) for pod, node, _ in pods})
+        self._entries.update({pod.key: entries for pod, _, entries in pods})
+        self._due_s.update({pod.key: due_s for pod, _, _ in pods})
 
     def prepare(self, pod_key: str) -> None:
         """Note that the claims of a pod are being made ready."""
@@ -46,11 +53,12 @@ class Starting:
             self._due_s[pod_key] = 0.0
         else:
             self._pods.pop(pod_key, None)
+            self._entries.pop(pod_key, None)
 
     def end(self, pod: Pod) -> None:
         """Forget a pod, but not another one of its name that has begun to start since."""
         if pod.key in self._pods and self._pods[pod.key][0].metadata.uid == pod.metadata.uid:
-            del self._pods[pod.key]
+            del self._pods[pod.key], self._entries[pod.key]
             self._due_s.pop(pod.key, None)
 
     def overdue(self, now_s: float) -> Sequence[tuple[Pod, NodeName]]:
