@@ -2,9 +2,13 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from penstock.engines.kubernetes.devices import tidying, writing
+from penstock.engines.kubernetes.devices.tidying import Starting, Tidying
+from penstock.engines.kubernetes.objects.devices import ResourceClaim
+from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.sim.apiserver.claims import twice_allocated
 from penstock.sim.apiserver.requests import Fault
 from tests.engines.kubernetes import scenes
@@ -217,7 +221,9 @@ def test_a_pod_that_is_gone_before_its_start_begins_holds_no_device(monkeypatch)
         await until(lambda: ("default", "p") in s.at_work.pods.objects and devices.claimed.claims)
         starting = [(s.at_work.pods.objects["default", "p"], "n1")]
         devices.claimed.assume(starting)
-        devices._starting.begin(starting, due_s=asyncio.get_running_loop().time() + 1_000)
+        devices._starting.begin(
+            [(*starting[0], devices.claimed.known(starting[0][0]))], due_s=asyncio.get_running_loop().time() + 1_000
+        )
         s.delete("p")
         await until(lambda: not devices.claimed.assumed)
         s.pod("q", gpus=0, **USES)
@@ -227,8 +233,9 @@ def test_a_pod_that_is_gone_before_its_start_begins_holds_no_device(monkeypatch)
 
 
 @pytest.mark.parametrize("bound_yet", [True, False])
+@pytest.mark.parametrize("whose", ["of a pod", "of a PodGroup"])
 @in_scene("n1")
-async def test_a_device_that_two_schedulers_gave_out_at_once_goes_to_one(s, bound_yet):
+async def test_a_device_that_two_schedulers_gave_out_at_once_goes_to_one(s, bound_yet, whose):
     """The API server protects single claims alone (kubernetes#128980); the pod that does not run yet loses it.
 
     Here the watch of claims is late: a Binding waits until it shows what was written before.
@@ -253,11 +260,39 @@ async def test_a_device_that_two_schedulers_gave_out_at_once_goes_to_one(s, boun
             s.status("resourceclaims", "theirs", allocation=given, reservedFor=[other])
 
     s.store.listeners.append(race)
-    s.pod("p", gpus=0, **USES)
-    await until(lambda: s.where("p") == ["n1"])
+    if whose == "of a PodGroup":
+        shared_by_group(s)
+        await until(lambda: s.where("a", "b") == ["n1", "n1"])
+        assert devices_of(s, "shared") == ["n1/gpu1"]
+    else:
+        s.pod("p", gpus=0, **USES)
+        await until(lambda: s.where("p") == ["n1"])
+        assert has(s, "p") == ["n1/gpu1"]
     assert raced
     assert twice_allocated(s.store) == []
-    assert has(s, "p") == ["n1/gpu1"]
+
+
+KEPT = [
+    ("all of its pods wait", [{}, {}], False),
+    ("one of them is bound", [{}, {"nodeName": "n1"}], True),
+    ("another scheduler starts one", [{"schedulerName": "other"}, {}], True),
+    ("none of them is known", [], True),
+]
+
+
+@pytest.mark.parametrize(("pods", "keeps"), [row[1:] for row in KEPT], ids=[row[0] for row in KEPT])
+def test_whether_a_pod_group_keeps_a_device_that_two_claims_have(pods, keeps):
+    group = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "u"}
+    meta = {"name": "shared", "namespace": "default"}
+    one = msgspec.convert({"metadata": meta, "spec": {}, "status": {"reservedFor": [group]}}, ResourceClaim)
+    known = {
+        ("default", f"p{i}"): msgspec.convert(
+            {"metadata": {"name": f"p{i}", "namespace": "default"}, "spec": {"schedulerName": "penstock", **spec}}, Pod
+        )
+        for i, spec in enumerate(pods)
+    }
+    using = {one.key: dict.fromkeys(pod.key for pod in known.values())}
+    assert Tidying(None, None, Starting(), known, using)._keeps(one) is keeps
 
 
 # Gangs.

@@ -105,13 +105,11 @@ class Tidying:
     def _keeps(self, claim: ResourceClaim) -> bool:
         """Return whether a claim is used by a pod that has been bound, or by one that another scheduler starts.
 
-        No other scheduler looks whether a device has been given out twice.
+        No other scheduler looks whether a device has been given out twice. Of whom nothing is known may be bound.
         """
         for one in claim.status.reserved_for:
-            pod = self._pods.get((claim.metadata.namespace, one.name))
-            if one.resource == "podgroups" or pod is None or pod.metadata.uid != one.uid:
-                return True
-            if pod.spec.node_name or pod.spec.scheduler_name != SCHEDULER:
+            users = self._users(claim, one)
+            if not users or any(pod.spec.node_name or pod.spec.scheduler_name != SCHEDULER for pod in users):
                 return True
         return False
 
