@@ -522,3 +522,17 @@ def test_nodes_are_described_anew_only_where_they_have_something_else_of_what_se
     there.take(asked.key, takes=False)
     assert there.shared_changed("local")
     assert not there.shared_changed("local")
+
+
+def test_many_nodes_are_seldom_described_anew_for_what_all_of_them_reach():
+    """Each of 5,000 nodes would say hello again for each of 1,000 volumes that come one after the other."""
+    there, asked = stock(shared("first")), named("a")
+    name = there.amount_of(asked, asked.spec)
+    anew = []
+    for number in range(2, 1001):
+        there._view.volumes.wrote(versioned(shared(f"v{number}"), number))
+        if there.shared_changed("local"):
+            anew.append(number)
+        assert number <= there.offered(node("n1"))[name] <= number + (number >> 4)
+    assert anew[:30] == list(range(2, 32))
+    assert len(anew) == 111

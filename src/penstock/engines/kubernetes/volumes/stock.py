@@ -38,6 +38,8 @@ STOCK = "volumes:"
 SIZES_MAX = 64
 """Different sizes that are counted; claims of further ones count as claims of any size."""
 MEMO_MAX = 10_000
+EXACT_BITS = 5
+"""Volumes that several nodes reach are counted so exactly: up to 31 each counts, from there on every 32nd part."""
 
 
 class Stock:
@@ -214,7 +216,8 @@ class Stock:
     def _shared_of(self, name: str) -> "_Shared":
         known, state = self._shared.get(name), (self._view.changes_of(name), self._takes, self.sizes)
         if known is None or known.state != state:
-            counts = {reach: self._count(name, some.values()) for reach, some in self._view.shared(name).items()}
+            shared = ((reach, self._count(name, some.values())) for reach, some in self._view.shared(name).items())
+            counts = {reach: {key: _rough(count) for key, count in some.items()} for reach, some in shared}
             known = self._shared[name] = _Shared(state, counts)
         return known
 
@@ -255,6 +258,16 @@ class _Shared:
             found = sum_of(some for reach, some in self.counts.items() if accepted(reach, labels))
             self._known[told] = found
         return found
+
+
+def _rough(count: int) -> int:
+    """Return a count that is told to many nodes, rounded up, so that they seldom hear of another one.
+
+    Never down: on a cluster of one node the last volumes would be counted for nobody. That there are fewer shows at
+    the start.
+    """
+    shift = max(0, count.bit_length() - EXACT_BITS)
+    return -(-count >> shift) << shift
 
 
 def _amount(name: str, size: int) -> str:
