@@ -349,6 +349,25 @@ async def test_a_gang_that_claims_more_volumes_than_are_there_gets_none_and_wait
     assert max(c.state.jobs) <= 4, "jobs of the gang: with two volumes, perhaps with three, and with four"
 
 
+@in_scene()
+async def test_a_gang_that_was_planned_on_one_volume_of_a_zone_is_placed_where_the_others_are(c: Scene) -> None:
+    """The class has enough, and each node of the first zone counts the one that is there."""
+    local_class(c)
+    await zones(c, "a1", "a2", "b1", "b2")
+    for name, zone in (("v0", "a"), ("v1", "b"), ("v2", "b")):
+        volume(c, name, on={ZONE: zone})
+    for name in ("a1", "a2"):
+        c.theirs(f"load-{name}", gpus=1, node=name)  # the tighter ones, and tried first
+    await until(lambda: all(c.state.nodes[name].others.devices != () for name in ("a1", "a2")))
+    for i in range(2):
+        claim(c, f"data-{i}", "local")
+        c.pod(f"team-{i}", 3, labels=TEAM, volumes=using(f"data-{i}"))
+    found = await placed(c, "team-0", "team-1")
+    assert len(set(found)) == 2
+    assert all(reached(c, name) for name in ("team-0", "team-1"))
+    assert max(job.last_attempt for job in c.state.jobs.values()) <= 5, "each that failed gave a claim its volume"
+
+
 @in_scene("n1")
 async def test_a_volume_that_is_kept_for_a_claim_goes_to_that_one(c: Scene) -> None:
     local_class(c)

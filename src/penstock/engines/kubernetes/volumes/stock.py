@@ -39,7 +39,7 @@ SIZES_MAX = 64
 """Different sizes that are counted; claims of further ones count as claims of any size."""
 MEMO_MAX = 10_000
 EXACT_BITS = 5
-"""Volumes that several nodes reach are counted so exactly: up to 31 each counts, from there on every 32nd part."""
+"""Volumes that several nodes reach are counted so exactly: up to 31 each counts, then one of 2, 4, 8 and so on."""
 
 
 class Stock:
