@@ -32,7 +32,7 @@ class Defined(Plain):
 
     def __init__(self, definition: Object) -> None:
         version = definition["spec"]["versions"][0]
-        self._schema: Schema = version["schema"]["openAPIV3Schema"]
+        self.schema: Schema = version["schema"]["openAPIV3Schema"]
         self._name: str = definition["spec"]["names"]["kind"]
         self.scale: dict[str, str] | None = version["subresources"].get("scale")
 
@@ -43,8 +43,8 @@ class Defined(Plain):
         self._check(one)
 
     def _check(self, one: Object) -> None:
-        complete(self._schema, one)
-        if causes := [*problems(self._schema, one, "")]:
+        complete(self.schema, one)
+        if causes := [*problems(self.schema, one, "")]:
             raise invalid_for(self._name, one["metadata"]["name"], causes)
 
 

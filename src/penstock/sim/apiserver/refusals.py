@@ -60,6 +60,10 @@ def invalid_for(kind: str, name: str, causes: Sequence[Cause]) -> Refused:
     return Refused(422, "Invalid", text, name=name, kind=kind, causes=[cause._asdict() for cause in causes])
 
 
+def required_field(field: str, why: str) -> Cause:
+    return Cause("FieldValueRequired", f"Required value: {why}", field)
+
+
 def bad_request(why: str) -> Refused:
     return Refused(400, "BadRequest", why)
 

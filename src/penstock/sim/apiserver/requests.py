@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from penstock.sim.apiserver.applying import Manager, apply, noting
 from penstock.sim.apiserver.definitions import Defined, scale_of, scaled
 from penstock.sim.apiserver.kinds import bind, evict, usual_kinds
 from penstock.sim.apiserver.pods import NOT_READY
@@ -88,13 +89,15 @@ class Api:
         self.streams, self.old_etcd, self.bookmark_s = streams, old_etcd, bookmark_s
         self.faults: list[Fault] = []
         self.seen: list[Seen] = []
+        self._created = False
+        """What was asked last made an object."""
         self.tokens: set[str] = set()
         """Accepted bearer tokens; none: everybody is heard."""
 
     def answer(self, request: Request) -> Answer:
         """Carry out one request that is no watch."""
         self.seen.append(Seen(request.method, request.path, dict(request.query)))
-        fault = self._fault(request)
+        fault, self._created = self._fault(request), request.method == "POST"
         try:
             self._admit(request)
             if fault is not None and not fault.carried_out:
@@ -104,7 +107,7 @@ class Api:
             return Answer(refused.code, refused.status(), str(refused.details.get("retryAfterSeconds") or ""))
         if fault is not None:
             return _injected(fault)
-        return Answer(201 if request.method == "POST" else 200, told)
+        return Answer(201 if self._created else 200, told)
 
     def watched(self, request: Request) -> Kind:
         """Return the kind that a watch is for. Raises: Refused."""
@@ -179,7 +182,7 @@ class Api:
                 return self._posted(kind, key, part, body)
             case "PUT":
                 wanted = (body.get("metadata") or {}).get("uid", "")
-                return self.store.update(kind, key, lambda _: body, part=part, uid=wanted)
+                return self._updated(request, kind, key, part, lambda _: body, wanted)
             case "PATCH":
                 return self._patch(request, kind, key, part, body)
             case "DELETE":
@@ -207,12 +210,28 @@ class Api:
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
     def _patch(self, request: Request, kind: Kind, key: Key, part: str, patch: Object) -> Object:
-        if request.content == "application/merge-patch+json":
-            return self.store.update(kind, key, lambda old: merged(old, patch), part=part)
-        if request.content == "application/strategic-merge-patch+json":
-            return self.store.update(kind, key, lambda old: strategically_merged(old, patch), part=part)
-        raise Refused(
-            415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {request.content}"
+        if request.content == "application/apply-patch+yaml":
+            who, force = self._manager(request, part, "Apply"), request.query.get("force") == "true"
+            found, self._created = apply(self.store, kind, key, patch, who, force=force)
+            return found
+        merge = {
+            "application/merge-patch+json": merged, "application/strategic-merge-patch+json": strategically_merged,
+        }.get(request.content)  # fmt: skip
+        if merge is None:
+            raise Refused(
+                415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {request.content}"
+            )
+        return self._updated(request, kind, key, part, lambda old: merge(old, patch))
+
+    def _updated(
+        self, request: Request, kind: Kind, key: Key, part: str, change: Callable[[Object], Object], uid: str = ""
+    ) -> Object:
+        who = self._manager(request, part if part == "status" else "", "Update")
+        return self.store.update(kind, key, noting(kind, change, who, self.store.now()), part=part, uid=uid)
+
+    def _manager(self, request: Request, part: str, operation: str) -> Manager:
+        return Manager(
+            request.query.get("fieldManager") or ("" if operation == "Apply" else "unknown"), operation, part
         )
 
     def _list(self, request: Request, kind: Kind, namespace: str) -> Object:

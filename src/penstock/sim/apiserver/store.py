@@ -217,7 +217,10 @@ class Store:
         if part == "status":
             if not kind.custom:
                 _check_uid(kind, new, old)
+            managed = new["metadata"].get("managedFields")
             new = {**copied(old), "status": new.get("status", {})}
+            if managed:
+                new["metadata"]["managedFields"] = managed
         elif kind.has_status and part != "*":
             new["status"] = copied(old.get("status", {}))
         _check_identity(kind, new, old)
