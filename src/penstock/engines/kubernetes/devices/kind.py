@@ -414,13 +414,21 @@ class DeviceClaims:
         if not entries and pod.key not in self._starting:
             return
         self._starting.prepare(pod.key)
+        shared = []
         for entry in entries.values():
-            if self._tidying.used_by_others(entry, pod):
-                if entry.consumer.resource == "pods":
-                    await self._writer.take_back(entry.claim, entry.consumer, devices=False)
+            if not self._tidying.used_by_others(entry, pod):
+                await self._take_back(entry)
                 continue
-            await self._writer.take_back(entry.claim, entry.consumer, devices=True)
-            self.claimed.assumed.pop(entry.claim, None)
-            self._counting.reaching(self.claimed.count(entry.claim))
+            shared.append(entry)
+            if entry.consumer.resource == "pods":
+                await self._writer.take_back(entry.claim, entry.consumer, devices=False)
         self._starting.end(pod)
+        for entry in shared:
+            if not self._tidying.used_by_others(entry, pod):  # the others were released meanwhile
+                await self._take_back(entry)
         self._counting.node(node)
+
+    async def _take_back(self, entry: Entry) -> None:
+        await self._writer.take_back(entry.claim, entry.consumer, devices=True)
+        self.claimed.assumed.pop(entry.claim, None)
+        self._counting.reaching(self.claimed.count(entry.claim))
