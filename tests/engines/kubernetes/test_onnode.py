@@ -6,7 +6,7 @@ import pytest
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.jobs import ExitInfo
-from penstock.core.model.resources import Device, Resources
+from penstock.core.model.resources import Device, DeviceAsk, ReplicaAsk, Resources
 from penstock.engines.kubernetes.amounts import pod_sums
 from penstock.engines.kubernetes.nodes import node_spec
 from penstock.engines.kubernetes.objects.nodes import Node
@@ -45,6 +45,16 @@ def test_a_binding_under_way_holds_its_devices():
     put(on, pod("theirs", 1, scheduler="default-scheduler"), None)
     report = on.report(SPEC, "i")
     assert (report.others.devices, report.replicas[0].state) == ((2,), "starting")
+
+
+def test_a_pod_that_is_being_bound_takes_its_part_until_it_is_seen():
+    on, ask = OnNode("n"), ReplicaAsk(Resources(), DeviceAsk(1, "nvidia"))
+    on.binding[KEY] = {"nvidia.com/gpu": len(SPEC.devices)}
+    assert on.short_for(SPEC, ask) == "nvidia"
+    put(on, pod("ours", len(SPEC.devices)), KEY)
+    assert (on.short_for(SPEC, ask), on.binding) == ("nvidia", {})
+    on.take(pod("ours"))
+    assert on.short_for(SPEC, ask) == ""
 
 
 def test_an_exit_is_reported_until_it_is_acknowledged():

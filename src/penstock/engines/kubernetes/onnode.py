@@ -76,6 +76,8 @@ class OnNode:
         """Ends of replicas that the server has not acknowledged."""
         self.starting: dict[ReplicaKey, tuple[int, ...]] = {}
         """Replicas that have no pod yet, or none any more and get another, and the devices that they were given."""
+        self.binding: dict[ReplicaKey, Sums] = {}
+        """What pods take that are being bound, or are bound and not seen to stand here yet."""
         self.stopping: set[ReplicaKey] = set()
         """Replicas that are asked to leave."""
         self.evicted: set[ReplicaKey] = set()
@@ -93,6 +95,7 @@ class OnNode:
         self.pods[pod.key], self._standing[pod.key] = pod, standing
         if standing.key is not None:
             self._pod_of[standing.key] = pod.key
+            self.binding.pop(standing.key, None)
 
     def take(self, pod: Pod) -> ReplicaKey | None:
         """Remove a pod that is gone or over, and return the replica that it was."""
@@ -118,6 +121,7 @@ class OnNode:
     def acknowledged(self, key: ReplicaKey) -> None:
         """Forget an end that is in the log."""
         self.exits.pop(key, None)
+        self.binding.pop(key, None)
         self.stopping.discard(key)
         self.evicted.discard(key)
 
@@ -134,8 +138,11 @@ class OnNode:
         return self._standing.get(pod.key)
 
     def short_for(self, spec: NodeSpec, ask: ReplicaAsk) -> str:
-        """Return what a pod with this ask would find too little of beside the pods that stand here; '' if nothing."""
-        sums = sum_of(one.sums for one in self._standing.values())
+        """Return what a pod with this ask would find too little of beside the pods that stand here; '' if nothing.
+
+        Those that are being bound count as well: pods of one gang are bound at the same time.
+        """
+        sums = sum_of((*(one.sums for one in self._standing.values()), *self.binding.values()))
         short = ask.host.shortage(spec.capacity - host_of(sums))
         if short is not None or ask.devices is None:
             return short or ""

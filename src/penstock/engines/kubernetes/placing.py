@@ -142,6 +142,7 @@ class Placing:
     def _begin_bind(self, gang: Gang, on: OnNode, slot: Slot, pod: Pod) -> None:
         assert slot.key is not None, "a place is held before a pod is bound to it"
         self._together.begin(gang, slot.key)
+        on.binding[slot.key] = self._judging.sums_of(pod)
         self._tasks.begin(self._bind(gang, on, slot, pod))
 
     def _hold_place(self, on: OnNode, slot: Slot, order: StartReplica) -> None:
@@ -252,6 +253,7 @@ class Placing:
             self._binding.discard(key)
             self._withdrawn.discard(key)
         if problem:
+            on.binding.pop(key, None)
             log.info("a pod could not be bound", extra={"pod": pod.key, "node": on.name, "problem": problem})
             if slot.key == key and slot.pod == pod.metadata.name and on.pod_of(key) is None:
                 slot.pod = ""
@@ -300,6 +302,7 @@ class Placing:
     def ended(self, gang: Gang | None, on: OnNode, key: ReplicaKey, pod: Pod) -> None:
         """Note that a replica's pod is over or gone: its place waits for the next one, or the replica has ended."""
         slot = gang.slot_of(key) if gang is not None else None
+        on.binding.pop(key, None)
         if gang is not None and slot is not None and slot.pod == pod.metadata.name:
             slot.pod = ""
             if key not in on.stopping and _is_replaced(gang, pod):
