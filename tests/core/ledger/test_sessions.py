@@ -57,6 +57,21 @@ def test_parts_of_devices_count_as_their_part():
     assert sessions(w.records)[0].amounts.models == (("A100", 500),)
 
 
+def test_devices_that_somebody_else_gives_count_by_their_kind():
+    w = World(node("a", 2))
+    each = ReplicaAsk(Resources(1000, GIB), DeviceAsk(1), claimed=(("gpu.example.com", 3000),))
+    one = w.submit(gang=GangAsk(2, each))
+    w.run(one)
+    held = [session.amounts for session in sessions(w.records)]
+    assert [amounts.models for amounts in held] == [(("A100", 1000), ("gpu.example.com", 3000))] * 2
+    assert w.state.indexes.charges[one].device_milli == 8000
+    assert w.state.indexes.charges[one].models == (("A100", 2000), ("gpu.example.com", 6000))
+    w.exit_replica(one, 0)
+    assert w.state.indexes.charges[one].models == (("A100", 1000), ("gpu.example.com", 3000))
+    w.exit_replica(one, 1)
+    assert one not in w.state.indexes.charges
+
+
 def test_members_of_other_groups_and_alternatives_count_for_what_they_are():
     w = cluster(2, 4)
     leader = ReplicaAsk(Resources(4_000, GIB), None)

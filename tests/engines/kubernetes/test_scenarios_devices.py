@@ -2,6 +2,8 @@
 
 import asyncio
 
+from penstock.core.model.cluster import Queue
+from penstock.core.model.ids import QueueName
 from penstock.engines.kubernetes.devices import planned, view
 from penstock.sim.apiserver.claims import trouble_with, twice_allocated
 from penstock.sim.apiserver.pods import OVER
@@ -256,3 +258,46 @@ def test_without_the_rights_pods_with_claims_wait_and_say_so():
                 await until(lambda: s.where("q") == ["n1"])
 
     run(work)
+
+
+def charged(s):
+    """Return the devices that each queue's and tenant's running jobs are charged for, in thousandths."""
+    return sorted(
+        (job.spec.name, charge.device_milli, charge.models)
+        for job in s.state.jobs.values()
+        if (charge := s.state.indexes.charges.get(job.id)) is not None
+    )
+
+
+@in_scene("n1", queues=(Queue(QueueName("default")), Queue(QueueName("small"), max=(("devices", 2000),))))
+async def test_devices_of_claims_count_for_the_quota_of_a_queue(s):
+    gpus(s, 4)
+    labels = {"penstock.dev/queue": "small"}
+    for name in ("a", "b"):
+        s.pod(name, gpus=0, labels=labels, **USES)
+    await bound(s, "a", "b")
+    assert charged(s) == [("a", 1000, (("gpu", 1000),)), ("b", 1000, (("gpu", 1000),))]
+    s.pod("c", gpus=0, labels=labels, **USES)
+    await s.waits("c", reason="QuotaExceeded")
+    assert "devices" in s.says("c")[1]
+    s.ends("a")
+    await bound(s, "c")
+
+
+@in_scene("n1")
+async def test_a_claim_that_a_gang_shares_is_charged_for_once(s):
+    gpus(s, 3)
+    s.make(CLAIM, "both", claim_of(req(count=3)))
+    shared = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "both"}]}
+    s.gang("team", 2, gpus=0, **shared)
+    await bound(s, "team-0", "team-1")
+    assert charged(s) == [("team", 3000, (("gpu", 3000),))]
+
+
+@in_scene("n1")
+async def test_extended_resources_that_are_devices_are_charged_for(s):
+    gpus(s, 2)
+    s.make(CLASS, "card", class_of(extendedResourceName="example.com/card")["spec"])
+    s.pod("p", containers=[scenes.box(0, **{"example.com/card": "2"})])
+    await until(lambda: all(s.where("p")))
+    assert charged(s) == [("p", 2000, (("card", 2000),))]

@@ -17,6 +17,7 @@ from penstock.core.model.answers import Quote
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank, UserName
 from penstock.core.model.jobs import GangAsk, JobSpec
 from penstock.core.model.prices import HOUR_MS, Billing, Tariff
+from penstock.core.order.usage_over_time import models_with
 
 
 def quote(spec: JobSpec, models: Sequence[str], billing: Billing, zone: Zone, start_ms: int, length_ms: int) -> Quote:
@@ -53,7 +54,7 @@ def _micro(spec: JobSpec, model: str, tariff: Tariff, zone: Zone, start_ms: int,
 def _sessions(spec: JobSpec, ask: GangAsk, model: str, start_ms: int, end_ms: int) -> Iterable[UsageInterval]:
     for number in range(ask.replica_total):
         each = ask.each_of(number)
-        models = ((model, each.devices.milli),) if each.devices is not None else ()
+        own = ((model, each.devices.milli),) if each.devices is not None else ()
         yield UsageInterval(
             JobId(0),
             AttemptNumber(1),
@@ -63,7 +64,7 @@ def _sessions(spec: JobSpec, ask: GangAsk, model: str, start_ms: int, end_ms: in
             spec.queue,
             ask.pool,
             NodeName(""),
-            Amounts(models, each.host.cpu_milli, each.host.memory_bytes),
+            Amounts(models_with(each.claimed, own, 1), each.host.cpu_milli, each.host.memory_bytes),
             start_ms,
             end_ms,
             priority=spec.priority,

@@ -192,7 +192,7 @@ class SessionLog:
             )
 
     def _amounts(self, each: ReplicaAsk, place: ReplicaPlace) -> Amounts:
-        models: dict[str, int] = {}
+        models = dict(each.claimed)
         if each.devices is not None and place.devices:
             milli = each.devices.milli // len(place.devices)
             devices = self._nodes[place.node].devices

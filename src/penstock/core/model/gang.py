@@ -65,6 +65,11 @@ class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
         return self.replicas * self.each.device_milli + sum(g.replicas * g.each.device_milli for g in self.others)
 
     @property
+    def charged_milli(self) -> int:
+        """The devices that it is charged for, those included that somebody else gives it."""
+        return self.replicas * self.each.charged_milli + sum(g.replicas * g.each.charged_milli for g in self.others)
+
+    @property
     def host_total(self) -> Resources:
         return sum((group.each.host * group.replicas for group in self.others), self.each.host * self.replicas)
 

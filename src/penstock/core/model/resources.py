@@ -195,6 +195,10 @@ class DeviceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
         return None
 
 
+Models = tuple[tuple[str, int], ...]
+"""Devices (thousandths) by model, ascending by model."""
+
+
 class ReplicaAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one replica needs on its node."""
 
@@ -207,6 +211,9 @@ class ReplicaAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     """Rules about the labels of its node, as alternatives; beside those of its gang."""
     tolerations: tuple[Toleration, ...] = ()
     """Taints that it tolerates, beside those that its gang tolerates."""
+    claimed: Models = ()
+    """Devices that somebody else gives it, by kind, in thousandths: nothing is placed for them, they count for quotas
+    and bills."""
 
     @property
     def device_count(self) -> int:
@@ -220,3 +227,8 @@ class ReplicaAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def device_milli(self) -> int:
         return self.devices.milli if self.devices else 0
+
+    @property
+    def charged_milli(self) -> int:
+        """The devices that it is charged for."""
+        return self.device_milli + sum(milli for _, milli in self.claimed)

@@ -8,9 +8,10 @@ from penstock.core.model.cluster import ROOT_QUEUE, ClusterConfig, Node, Queue, 
 from penstock.core.model.ids import NodeName, QueueName, TenantName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace, RequestClass
 from penstock.core.model.plan import QuotaExceeded
+from penstock.core.model.resources import Models
 from penstock.core.model.tentative import Tentative
 from penstock.core.order.policies import OrderKey
-from penstock.core.order.usage_over_time import UsageOverTime, UsedAmounts
+from penstock.core.order.usage_over_time import UsageOverTime, UsedAmounts, models_with
 
 SHARE_SCALE = 10**9
 DEMANDS_MAX = 100_000
@@ -248,8 +249,10 @@ class QueueTree:
         ask, host = key.ask, key.ask.host_total
         wanted = ask.each.devices
         model = wanted.models[0] if wanted is not None and len(wanted.models) == 1 else ""
-        models = ((model, ask.device_milli),) if model else ()
-        charge = UsedAmounts(ask.device_milli, host.cpu_milli, host.memory_bytes, 1, models, (), host.storage_bytes)
+        models: Models = ((model, ask.device_milli),) if model else ()
+        for each, count in ((ask.each, ask.replicas), *((group.each, group.replicas) for group in ask.others)):
+            models = models_with(models, each.claimed, count) if each.claimed else models
+        charge = UsedAmounts(ask.charged_milli, host.cpu_milli, host.memory_bytes, 1, models, (), host.storage_bytes)
         return self.vector(charge if self.pools_differ(key) else charge.of_pool(ask.pool, self.pools))
 
     def pools_differ(self, key: RequestClass) -> bool:
@@ -263,14 +266,17 @@ class QueueTree:
         models: dict[str, int] = {}
         if self.counts_models:
             for rank, place in enumerate(places):
-                wanted = ask.each_of(rank).devices
+                each = ask.each_of(rank)
+                wanted = each.devices
+                for model, milli in each.claimed:
+                    models[model] = models.get(model, 0) + milli
                 for index in place.devices:
                     assert wanted is not None
                     model = nodes[place.node].spec.devices[index].model
                     models[model] = models.get(model, 0) + wanted.milli // len(place.devices)
         host = ask.host_total
         devices = tuple(sorted(models.items()))
-        charge = UsedAmounts(ask.device_milli, host.cpu_milli, host.memory_bytes, 1, devices, (), host.storage_bytes)
+        charge = UsedAmounts(ask.charged_milli, host.cpu_milli, host.memory_bytes, 1, devices, (), host.storage_bytes)
         return self.vector(charge.of_pool(ask.pool, self.pools) if self.pools else charge)
 
     def cpus_of(self, ask: GangAsk) -> tuple[int, ...]:

@@ -5,15 +5,12 @@ from typing import NamedTuple
 
 from penstock.core.model.cluster import split_resource
 from penstock.core.model.ids import PoolName
+from penstock.core.model.resources import Models
 
 _ONE_BITS = 40
 _ONE = 1 << _ONE_BITS
 """Fixed point: 1.0 of a decay factor."""
 _HALVINGS = 20
-
-
-Models = tuple[tuple[str, int], ...]
-"""Devices (thousandths) by model, ascending by model."""
 
 
 class UsedAmounts(NamedTuple):
@@ -34,7 +31,7 @@ class UsedAmounts(NamedTuple):
             self.cpu_milli + times * other.cpu_milli,
             self.memory_bytes + times * other.memory_bytes,
             self.jobs + times * other.jobs,
-            _merged(self.models, other.models, times) if other.models else self.models,
+            models_with(self.models, other.models, times) if other.models else self.models,
             _merged_pools(self, other, times) if other.pools else self.pools,
             self.storage_bytes + times * other.storage_bytes,
         )
@@ -62,7 +59,7 @@ class UsedAmounts(NamedTuple):
 _NOTHING = UsedAmounts()
 
 
-def _merged(models: Models, more: Models, times: int) -> Models:
+def models_with(models: Models, more: Models, times: int) -> Models:
     """Return devices by model, ascending, without zeros. Nearly always there is one model, and it is the same."""
     if len(more) == 1 and (not models or (len(models) == 1 and models[0][0] == more[0][0])):
         milli = (models[0][1] if models else 0) + times * more[0][1]

@@ -359,7 +359,7 @@ class Indexes:
         ask, frees, given = job.ask, SharedCapacity(), UsedAmounts()
         for replica in replicas:
             place, each = replica.place, ask.each_of(replica.rank)
-            if each.devices is not None:
+            if each.devices is not None or each.claimed:
                 given = given.plus(models_of(ask, replica, self.nodes))
             load = self.load(place.node)
             load.replicas.discard((job.id, replica.rank))

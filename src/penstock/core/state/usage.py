@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from penstock.core.model.cluster import Node
 from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.jobs import GangAsk, Job, Replica
+from penstock.core.model.resources import DeviceAsk
 from penstock.core.order.ranks import expected_ms
 from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.place.capacity import NodeCapacity, NodeShape
@@ -25,13 +26,19 @@ def charge_of(job: Job, nodes: Mapping[NodeName, Node]) -> UsedAmounts:
         if replica.holds:
             given = models_of(ask, replica, nodes)
             held = given if held is _NOTHING else held.plus(given)
-    amounts = (ask.device_milli, host.cpu_milli, host.memory_bytes, 1, held.models)
+    amounts = (ask.charged_milli, host.cpu_milli, host.memory_bytes, 1, held.models)
     return UsedAmounts(*amounts, storage_bytes=host.storage_bytes)
 
 
 def models_of(ask: GangAsk, replica: Replica, nodes: Mapping[NodeName, Node]) -> UsedAmounts:
     """Return the devices of one replica by model. Only while it holds them: later the node may have others."""
-    wanted, node = ask.each_of(replica.rank).devices, nodes.get(replica.place.node)
+    each = ask.each_of(replica.rank)
+    given = _models_of(each.devices, replica, nodes)
+    return given.plus(UsedAmounts(models=each.claimed)) if each.claimed else given
+
+
+def _models_of(wanted: DeviceAsk | None, replica: Replica, nodes: Mapping[NodeName, Node]) -> UsedAmounts:
+    node = nodes.get(replica.place.node)
     held = replica.place.devices
     milli = wanted.milli // len(held) if wanted is not None and held else 0
     if not milli or node is None:

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from penstock.core.model.affinity import NODE, AffinityRule
-from penstock.core.model.resources import DeviceAsk, ReplicaAsk
+from penstock.core.model.resources import DeviceAsk, Models, ReplicaAsk
 from penstock.core.model.selectors import LabelOperator, LabelRule, LabelTerms, Toleration
 from penstock.engines.kubernetes.amounts import Sums, pod_sums, sum_of
 from penstock.engines.kubernetes.nodes import NAME_FIELD, device_counts, host_of
@@ -50,12 +50,14 @@ def ask_of(
     rules: tuple[AffinityRule, ...] = (),
     reached: LabelTerms = (),
     claimed: Sums | None = None,
+    devices: Models = (),
 ) -> ReplicaAsk:
     """Return the ask of one pod.
 
     Args:
         selected: the selectors that select it; `rules`: its own about other pods.
         reached: the nodes on which it has what it claims; `claimed`: how much of that it takes there.
+        devices: those that it gets by its claims.
     Raises: BadAmount.
     """
     sums = pod_sums(pod)
@@ -71,6 +73,7 @@ def ask_of(
             for one in pod.spec.tolerations
             if one.toleration_seconds is None or one.key not in _ADDED
         ),
+        claimed=devices,
     )
 
 

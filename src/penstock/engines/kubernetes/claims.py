@@ -9,6 +9,7 @@ from typing import Protocol
 
 from penstock.core.model.affinity import AffinityRule
 from penstock.core.model.ids import NodeName
+from penstock.core.model.resources import Models
 from penstock.core.model.selectors import LabelTerms
 from penstock.engines.kubernetes.amounts import Sums, sum_of
 from penstock.engines.kubernetes.asks import all_of
@@ -30,6 +31,14 @@ class Claims(Protocol):
 
     def sums(self, pod: Pod) -> Sums:
         """Return what the pod takes of what `offered` gives, whether it waits or stands on a node."""
+        ...
+
+    def devices(self, pod: Pod, share: int) -> Models:
+        """Return the devices that the pod gets by its claims, by kind, in thousandths: it is charged for them.
+
+        Args:
+            share: of so many pods one pays for a claim that they have in common.
+        """
         ...
 
     def offered(self, node: Node) -> Sums:
@@ -76,6 +85,9 @@ class AllClaims:
 
     def sums(self, pod: Pod) -> Sums:
         return sum_of(kind.sums(pod) for kind in self._kinds)
+
+    def devices(self, pod: Pod, share: int) -> Models:
+        return tuple(sorted(sum_of(dict(kind.devices(pod, share)) for kind in self._kinds).items()))
 
     def offered(self, node: Node) -> Sums:
         return sum_of(kind.offered(node) for kind in self._kinds)

@@ -40,7 +40,7 @@ class Asking:
         if together := self.claims.together(pod):
             rules, selected = (*rules, *together), tuple(sorted((*selected, *(rule.selector for rule in together))))
         reached = all_of(self.claims.terms(pod), self._not_avoided(gang))
-        return ask_of(pod, selected, rules, reached, self.claims.sums(pod))
+        return ask_of(pod, selected, rules, reached, self.claims.sums(pod), self.claims.devices(pod, gang.size))
 
     def avoid(self, gang: Gang, node: NodeName, until_s: float) -> None:
         """Plan a gang somewhere else until then (of the loop's clock)."""

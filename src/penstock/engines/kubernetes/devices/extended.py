@@ -7,9 +7,11 @@ plugin or by devices, never by both. Source: KEP-5004.
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from penstock.core.model.quantities import MILLI
 from penstock.engines.kubernetes.amounts import BadAmount, Sums, amount, pod_sums
 from penstock.engines.kubernetes.devices.claimed import Claimed, Entry, reservation
 from penstock.engines.kubernetes.devices.planned import free_devices
+from penstock.engines.kubernetes.nodes import device_names
 from penstock.engines.kubernetes.objects.devices import ClaimSpec, DeviceClaim, DeviceClass, DeviceRequest, ExactRequest
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.pods import Container, Pod
@@ -65,6 +67,17 @@ class Extended:
         except BadAmount:
             return {}
         return {name: sums[name] for name in names if sums.get(name)}
+
+    def devices(self, pod: Pod) -> dict[str, int]:
+        """Return the devices, in thousandths by class, behind names that no vendor's device plugin is known for."""
+        asked = self.asked(pod)
+        found: dict[str, int] = {}
+        for name in asked.keys() - device_names(asked):
+            device_class = self.class_of(name)
+            if device_class is not None:
+                key = device_class.metadata.name
+                found[key] = found.get(key, 0) + MILLI * asked[name]
+        return found
 
     def note(self, pod: Pod) -> bool:
         """Note what a pod asks for. Returns: whether nodes have to be counted anew for it."""

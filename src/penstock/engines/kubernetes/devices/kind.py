@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from penstock.core.model.affinity import NODE, AffinityRule
 from penstock.core.model.ids import NodeName
+from penstock.core.model.quantities import MILLI
+from penstock.core.model.resources import Models
 from penstock.core.model.selectors import LabelTerms
 from penstock.engines.kubernetes.amounts import Sums
 from penstock.engines.kubernetes.api.client import Client
@@ -21,7 +23,7 @@ from penstock.engines.kubernetes.devices.claimed import CONSUMERS_MAX, Claimed, 
 from penstock.engines.kubernetes.devices.counting import Counting
 from penstock.engines.kubernetes.devices.extended import Extended, claim_body, status_body
 from penstock.engines.kubernetes.devices.planned import Planned
-from penstock.engines.kubernetes.devices.requests import Impossible, wanted
+from penstock.engines.kubernetes.devices.requests import Impossible, devices_of, wanted
 from penstock.engines.kubernetes.devices.tainting import Tainting
 from penstock.engines.kubernetes.devices.tidying import Starting, Tidying
 from penstock.engines.kubernetes.devices.view import DeviceView, Heard
@@ -296,6 +298,16 @@ class DeviceClaims:
         if new:
             self._counting.all()
         return {**found, **dict.fromkeys(lacking, 1)}
+
+    def devices(self, pod: Pod, share: int) -> Models:
+        if not self.view.served:
+            return ()
+        found = self._extended.devices(pod)
+        for entry in self.claimed.known(pod) if pod.spec.resource_claims else ():
+            of = 1 if entry.own else max(1, share)
+            for name, count in devices_of(entry.spec).items():
+                found[name] = found.get(name, 0) + -(-MILLI * count // of)
+        return tuple(sorted(found.items()))
 
     def together(self, pod: Pod) -> tuple[AffinityRule, ...]:
         """Return the rules that keep pods with a claim in common on one node, where its devices are of one node."""

@@ -121,6 +121,20 @@ def wanted(spec: ClaimSpec, classes: Mapping[str, DeviceClass]) -> list[list[Wan
     return found
 
 
+def devices_of(spec: ClaimSpec) -> dict[str, int]:
+    """Return how many devices of each class a claim asks for: of alternatives the first, of `All` one, as far as known.
+
+    Access by an administrator takes nothing from anybody.
+    """
+    found: dict[str, int] = {}
+    for request in spec.devices.requests:
+        one = next((ask for _, ask in _asks(request)), None)
+        if one is not None and not one.admin_access:
+            count = one.count if one.allocation_mode in ("", "ExactCount") else 1
+            found[one.device_class_name] = found.get(one.device_class_name, 0) + count
+    return found
+
+
 def _asks(request: DeviceRequest) -> list[tuple[str, ExactRequest]]:
     if request.exactly is not None:
         return [("", request.exactly)]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.core.model.ids import NodeName
-from penstock.core.model.resources import ReplicaAsk
+from penstock.core.model.resources import Models, ReplicaAsk
 from penstock.core.model.selectors import LabelRule, LabelTerms
 from penstock.engines.kubernetes.amounts import Sums, sum_of
 from penstock.engines.kubernetes.api.client import Client
@@ -362,6 +362,9 @@ class Volumes:
         if use.own is not None or ALONE in spec.access_modes:
             return True
         return ONCE_ONLY in spec.access_modes and not is_made(pod) and len(self.users.of(use.key)) < 2
+
+    def devices(self, pod: Pod, share: int) -> Models:
+        return ()
 
     def offered(self, node: Node) -> Sums:
         return sum_of((self._limits.offered(node.metadata.name), self._stock.offered(node)))
