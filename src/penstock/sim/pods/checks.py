@@ -15,6 +15,7 @@ from penstock.sim.apiserver.controllers import budget_of, short_of
 from penstock.sim.apiserver.pods import OVER
 from penstock.sim.apiserver.selecting import Object, selected
 from penstock.sim.apiserver.store import Change, Store
+from penstock.sim.pods.devices import claimed_by
 from penstock.sim.pods.disks import DiskChecks
 
 LATE_S = 4.0
@@ -152,10 +153,13 @@ class Checks:
     def _quota(self) -> None:
         """Sum what runs in each queue with a maximum of devices."""
         held: dict[str, int] = {}
+        claimed: dict[str, dict[str, int]] = {}
         for pod in self._store.all_of("pods").values():
             if pod["spec"].get("nodeName") and pod["status"]["phase"] not in OVER and _ours(pod):
                 queue = (pod["metadata"].get("labels") or {}).get("penstock.dev/queue", "")
                 held[queue] = held.get(queue, 0) + gpus_of(pod)
+                claimed.setdefault(queue, {}).update(claimed_by(self._store, pod))
+        held = {queue: number + sum(claimed[queue].values()) for queue, number in held.items()}
         for one in self._config.queues:
             most = dict(one.max).get("devices")
             if most is not None and held.get(one.name, 0) * 1000 > most:

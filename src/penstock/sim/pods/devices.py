@@ -30,6 +30,18 @@ SPECS = {
 }
 
 
+def claimed_by(store: Store, pod: Object) -> dict[str, int]:
+    """Return how many devices a pod claims, by claim; one of its own has the pod's name."""
+    found: dict[str, int] = {}
+    for one in pod["spec"].get("resourceClaims") or ():
+        template, name = one.get("resourceClaimTemplateName"), one.get("resourceClaimName", "")
+        made = store.all_of("resourceclaims").get(("default", name))
+        spec = SPECS[template]["spec"] if template else made["spec"] if made else {"devices": {"requests": ()}}
+        key = f"of pod {pod['metadata']['name']}" if template else name
+        found[key] = sum(request["exactly"]["count"] for request in spec["devices"]["requests"])
+    return found
+
+
 def declare(store: Store) -> None:
     """Make a class, and templates of claims."""
     selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}

@@ -9,6 +9,7 @@ from penstock.sim.apiserver.pods import OVER
 from penstock.sim.apiserver.selecting import selected
 from penstock.sim.apiserver.store import Store
 from penstock.sim.pods.checks import GPU
+from penstock.sim.pods.devices import claimed_by
 from penstock.sim.pods.disks import Disks
 
 SMALL_GPUS = 3
@@ -51,7 +52,9 @@ class People:
         self, name: str, gpus: int, cpus: int = 1, labels: dict[str, str] | None = None, *, size: int = 1, **spec: Any
     ) -> Any:
         asked = {"cpu": str(cpus), **({GPU: str(gpus)} if gpus else {})}
-        queue = self._rng.choice(({}, {"penstock.dev/queue": "small"})) if size * gpus <= SMALL_GPUS else {}
+        claimed = sum(claimed_by(self._store, {"metadata": {"name": name}, "spec": spec}).values())
+        small = size * (gpus + claimed) <= SMALL_GPUS
+        queue = self._rng.choice(({}, {"penstock.dev/queue": "small"})) if small else {}
         return {
             "metadata": {
                 "name": name,
@@ -108,7 +111,7 @@ class People:
         if self._rng.random() < 0.3:
             self.job(resourceClaims=claims)
             return
-        first = self.body(name, 0, labels=labels, resourceClaims=claims)
+        first = self.body(name, 0, labels=labels, size=size, resourceClaims=claims)
         self.gangs[name] = [f"{name}-{i}" for i in range(size)]
         for pod in self.gangs[name]:
             self._want({**first, "metadata": {**first["metadata"], "name": pod}})

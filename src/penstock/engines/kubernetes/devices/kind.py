@@ -306,7 +306,7 @@ class DeviceClaims:
         for entry in self.claimed.known(pod) if pod.spec.resource_claims else ():
             of = 1 if entry.own else max(1, share)
             for name, count in devices_of(entry.spec).items():
-                found[name] = found.get(name, 0) + -(-MILLI * count // of)
+                found[name] = found.get(name, 0) + max(1, MILLI * count // of)
         return tuple(sorted(found.items()))
 
     def together(self, pod: Pod) -> tuple[AffinityRule, ...]:
