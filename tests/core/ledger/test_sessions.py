@@ -57,7 +57,7 @@ def test_parts_of_devices_count_as_their_part():
     assert sessions(w.records)[0].amounts.models == (("A100", 500),)
 
 
-def test_devices_that_somebody_else_gives_count_by_their_kind():
+def test_claimed_devices_count_by_their_class():
     w = World(node("a", 2))
     each = ReplicaAsk(Resources(1000, GIB), DeviceAsk(1), claimed=(("gpu.example.com", 3000),))
     one = w.submit(gang=GangAsk(2, each))

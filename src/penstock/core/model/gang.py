@@ -66,7 +66,7 @@ class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
 
     @property
     def charged_milli(self) -> int:
-        """The devices that it is charged for, those included that somebody else gives it."""
+        """The devices that it is charged for, claimed ones included."""
         return self.replicas * self.each.charged_milli + sum(g.replicas * g.each.charged_milli for g in self.others)
 
     @property

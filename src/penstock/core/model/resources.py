@@ -212,8 +212,8 @@ class ReplicaAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     tolerations: tuple[Toleration, ...] = ()
     """Taints that it tolerates, beside those that its gang tolerates."""
     claimed: Models = ()
-    """Devices that somebody else gives it, by kind, in thousandths: nothing is placed for them, they count for quotas
-    and bills."""
+    """Devices that it gets by Kubernetes resource claims, by class: the engine allocates them, quotas and bills count
+    them."""
 
     @property
     def device_count(self) -> int:

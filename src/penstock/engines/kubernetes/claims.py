@@ -37,7 +37,7 @@ class Claims(Protocol):
         """Return the devices that the pod gets by its claims, by kind, in thousandths: it is charged for them.
 
         Args:
-            share: of so many pods one pays for a claim that they have in common.
+            share: the number of pods among which a shared claim is divided.
         """
         ...
 

@@ -188,7 +188,7 @@ def _managed(kind: Kind, one: Object, part: str) -> Object:
 
 
 def noting(kind: Kind, change: Callable[[Object], Object], who: Manager, now: str) -> Callable[[Object], Object]:
-    """Return a change that also notes who made it, where somebody manages fields of the object."""
+    """Return a change that also updates `managedFields`, on objects that have them."""
     keys = keys_of(kind)
 
     def changed(old: Object) -> Object:
