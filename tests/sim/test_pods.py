@@ -34,7 +34,7 @@ def test_pods_are_bound():
 
 
 def test_claims_get_devices():
-    worlds = [PodWorld(seed) for seed in range(10)]
+    worlds = [PodWorld(seed) for seed in range(15)]
     assert all(play_world(world).violations == () for world in worlds)
     assert sum(world.device_checks.allocated for world in worlds) > 30
 
