@@ -2,6 +2,8 @@
 
 import asyncio
 
+import msgspec
+
 from penstock.core.model.cluster import Queue
 from penstock.core.model.ids import QueueName
 from penstock.engines.kubernetes.devices import planned, view
@@ -301,3 +303,15 @@ async def test_extended_resources_that_are_devices_are_charged_for(s):
     s.pod("p", containers=[scenes.box(0, **{"example.com/card": "2"})])
     await until(lambda: all(s.where("p")))
     assert charged(s) == [("p", 2000, (("card", 2000),))]
+
+
+@in_scene("n1")
+async def test_a_pod_that_asks_for_more_devices_than_the_log_can_hold_ends_nothing(s):
+    gpus(s, 1)
+    s.make(CLASS, "card", class_of(extendedResourceName="example.com/card")["spec"])
+    s.pod("endless", containers=[scenes.box(0, **{"example.com/card": "4E"})])
+    s.pod("p", gpus=0, **USES)
+    await bound(s, "p")
+    assert s.where("endless") == [""]
+    seen = s.at_work.pods.objects["default", "endless"]
+    assert msgspec.json.decode(msgspec.json.encode(s.at_work.devices.devices(seen, 1))) == [["card", 10**12]]

@@ -48,6 +48,8 @@ CAUGHT_UP_S, CAUGHT_UP_LOOK_S = 5.0, 0.005
 """The watch of claims is waited for so long before a Binding, and looked at so often."""
 REFUSED_S = 1.0
 """The other pods of a gang that was refused its devices come to ask within this time."""
+CHARGED_MAX = 10**12
+"""Thousandths of devices that a pod is charged for: the log holds numbers below 2**63."""
 CHANGED = "what it claims has changed since it got its devices"
 UNSERVED = (
     "devices by resource claims (DRA) need resource.k8s.io/v1, which this cluster does not serve: Kubernetes 1.34 or "
@@ -307,7 +309,7 @@ class DeviceClaims:
             of = 1 if entry.own else max(1, share)
             for name, count in devices_of(entry.spec).items():
                 found[name] = found.get(name, 0) + max(1, MILLI * count // of)
-        return tuple(sorted(found.items()))
+        return tuple(sorted((name, min(milli, CHARGED_MAX)) for name, milli in found.items()))
 
     def together(self, pod: Pod) -> tuple[AffinityRule, ...]:
         """Return the rules that keep pods with a claim in common on one node, where its devices are of one node."""

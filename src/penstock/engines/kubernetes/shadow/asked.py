@@ -1,6 +1,6 @@
 """What the pods of gangs ask for, worked out once for each version: a gang of 10,000 that waits is looked at often.
 
-Its scheduler says of each of its pods again and again why it waits, which changes nothing of what it asks for.
+A scheduler rewrites the conditions of its waiting pods again and again, which leaves their requests as they are.
 """
 
 from collections.abc import Callable, Collection

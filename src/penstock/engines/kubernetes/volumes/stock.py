@@ -261,7 +261,7 @@ class _Shared:
 
 
 def _rough(count: int) -> int:
-    """Return a count that is told to many nodes, rounded up, so that they seldom hear of another one.
+    """Return a count, rounded up, so that a change of it seldom means describing all nodes anew.
 
     Never down: on a cluster of one node the last volumes would be counted for nobody. That there are fewer shows at
     the start.
