@@ -43,7 +43,7 @@ JobIdPath = Annotated[int, Path(ge=1, le=2**53, description="number of the job",
 
 
 def job_routes(app: FastAPI, backend: Backend, estimates: EstimateService, caller: Any) -> None:
-    jobs = _JobViews(backend)
+    jobs = JobViews(backend)
     _submit_routes(app, backend, caller)
     _list_routes(app, backend, caller, jobs)
     explainer = Explainer(backend.service.policies, lambda scene: estimates.known(scene.job.id))
@@ -51,7 +51,7 @@ def job_routes(app: FastAPI, backend: Backend, estimates: EstimateService, calle
     _job_story_routes(app, backend, caller, jobs)
 
 
-class _JobViews:
+class JobViews:
     """Jobs as the API shows them, live ones with facts of the control loop beyond the log."""
 
     def __init__(self, backend: Backend) -> None:
@@ -134,7 +134,7 @@ def _submit_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         )
 
 
-def _list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _JobViews) -> None:
+def _list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) -> None:
     @app.get("/api/v1/jobs", **returns(api.JobList))
     async def list_jobs(
         who: caller,
@@ -192,7 +192,7 @@ def _label(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _one_job_routes(app: FastAPI, backend: Backend, explainer: Explainer, caller: Any, jobs: _JobViews) -> None:
+def _one_job_routes(app: FastAPI, backend: Backend, explainer: Explainer, caller: Any, jobs: JobViews) -> None:
     @app.get("/api/v1/jobs/{job_id}", **returns(api.JobView))
     async def show_job(who: caller, job_id: JobIdPath) -> Response:
         """Show one job, live or finished."""
@@ -232,7 +232,7 @@ def _one_job_routes(app: FastAPI, backend: Backend, explainer: Explainer, caller
         return answer(api.DoneAnswer(True))
 
 
-def _job_story_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _JobViews) -> None:
+def _job_story_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) -> None:
     @app.get("/api/v1/jobs/{job_id}/events", **returns(list[Record]))
     async def job_events(who: caller, job_id: JobIdPath) -> Response:
         """Return everything the log says of one job, in order."""
