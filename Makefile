@@ -19,7 +19,7 @@ help:
 	@echo "make sim-kubernetes SEEDS=n   the same of a Kubernetes cluster; make sim-kubernetes-planted likewise"
 	@echo "make e2e-kubernetes KUBECONFIG=file   the suite of a Kubernetes cluster, on one that is kept for tests"
 	@echo "make bench    the benchmarks, one JSON object a line"
-	@echo "make docs     the generated parts of docs/"
+	@echo "make docs     the generated parts of docs/, and all of it as a site that needs no server: site/index.html"
 	@echo "make soak     the long versions: 20,000 seeds, properties with 20 times the examples, 300 kill points (hours)"
 	@echo "make coverage  98 % of the core's lines and branches are reached without a server (a quarter of an hour)"
 	@echo "make mutants MUTANTS=n|all   small changes of order, place and room that a test has to notice"
@@ -100,6 +100,8 @@ bench: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/generate_docs.py
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --builder html docs site
+	@echo "the documentation: site/index.html"
 
 clean:
-	rm -rf $(VENV) demo-out build dist
+	rm -rf $(VENV) demo-out build dist site
