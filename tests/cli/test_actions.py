@@ -58,6 +58,25 @@ def test_jobs_are_held_edited_and_released(penstock, server, waiting):
     assert (told.code, told.err) == (2, f"error: job {number} is not held\n")
 
 
+def test_jobs_are_suspended_and_resumed_whether_they_run_or_wait(penstock, server, waiting):
+    runs = server.client.submit({"command": "sleep 600", "cpus": 1, "name": "many"}).jobs[0].id
+    until(lambda: server.client.job(runs).state == "running", "it runs")
+    numbers = [str(runs), str(waiting[0])]
+    told = penstock("suspend", *numbers)
+    assert (told.code, told.err) == (0, "")
+    assert told.out == f"suspension requested for 2 jobs ({waiting[0]}, {runs})\n"
+    until(lambda: all(server.client.explain(int(n)).code == "held" for n in numbers), "both are held")
+    assert penstock("suspend", "--name", "many", "--dry-run").out.startswith("would suspend 4 jobs")
+    assert penstock("resume", str(runs)).out == f"job {runs} resumed\n"
+    until(lambda: server.client.job(runs).attempt == 2, "it runs again, as another attempt")
+    assert server.client.explain(waiting[0]).code == "held"
+
+
+def test_why_is_another_word_for_explain(penstock, waiting):
+    number = str(waiting[0])
+    assert penstock("why", number, "--json").json()["code"] == penstock("explain", number, "--json").json()["code"]
+
+
 def test_a_job_that_is_over_is_said_to_be(penstock, server):
     number = penstock.job("true")
     Jobs(server.client).ended(number)

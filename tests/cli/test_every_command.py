@@ -93,7 +93,7 @@ def test_a_wrong_token_is_refused(stage: Stage, name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("submit", "cancel", "hold", "release", "requeue", "edit", "save", "lease", "drain"),
+        *("submit", "cancel", "hold", "release", "suspend", "resume", "requeue", "edit", "save", "lease", "drain"),
         *("apply", "admin add", "admin set", "admin remove", "token create", "secret set", "secret remove"),
         *("money credit", "money invoice issue", "money invoice pay", "money invoice correct", "money reverse"),
     ],
@@ -108,7 +108,22 @@ def test_a_token_that_may_only_read_changes_nothing(stage: Stage, name: str) -> 
 
 
 UNKNOWN = {
-    **{name: ["999999"] for name in ("show", "logs", "explain", "wait", "cancel", "hold", "release", "requeue")},
+    **{
+        name: ["999999"]
+        for name in (
+            "show",
+            "logs",
+            "attach",
+            "explain",
+            "wait",
+            "cancel",
+            "hold",
+            "release",
+            "suspend",
+            "resume",
+            "requeue",
+        )
+    },
     **{name: ["999999"] for name in ("save", "checkpoints", "shell", "events", "eta", "audit")},
     "exec": ["999999", "--", "true"],
     "edit": ["999999", "--priority", "high"],

@@ -44,11 +44,23 @@ CHANGES = {
         "drain",
         "wait",
     ),
-    *("cancel", "hold", "release", "requeue", "edit", "save", "token create", "token revoke", "money reverse"),
+    *(
+        "cancel",
+        "hold",
+        "release",
+        "suspend",
+        "resume",
+        "requeue",
+        "edit",
+        "save",
+        "token create",
+        "token revoke",
+        "money reverse",
+    ),
     *("money credit", "money invoice issue", "money invoice pay", "money invoice correct", "help", "wait"),
     *("secret set", "secret remove", "secret rotate", "admin add", "admin set", "admin remove"),
 }
-RAW = {"logs"}
+RAW = {"logs", "attach"}
 """Prints what a program has written, byte by byte: that is what it is for."""
 VOLCANO = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": HOSTILE}, "spec": {}}
 

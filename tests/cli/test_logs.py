@@ -136,3 +136,23 @@ def test_outputs_are_listed_once_where_no_rank_is_named(penstock, monkeypatch, j
         monkeypatch.setattr(logs, "client_of", lambda: client)
         logs.logs(int(job), follow=False, rank=None, attempt=None, tail=0, json=False)
     assert asked == [int(job)]
+
+
+class Growing(Written):
+    """A client of a job whose second attempt begins after the first look."""
+
+    def __init__(self) -> None:
+        super().__init__(b"one\ntwo\n")
+        self.attempts = 1
+
+    def outputs(self, job_id):
+        return [OutputRef(attempt, 0, len(self.data)) for attempt in range(1, self.attempts + 1)]
+
+
+def test_the_last_lines_are_of_what_is_there_at_first_and_a_later_attempt_is_whole(capfdbinary):
+    client = Growing()
+    follower = OutputFollower(client, 1, tail=1)
+    follower.step()
+    client.attempts = 2
+    follower.step()
+    assert capfdbinary.readouterr().out == b"two\none\ntwo\n"

@@ -1,8 +1,8 @@
-"""Commands that act on jobs, one request for any number: `cancel`, `hold`, `release`, `requeue`, `edit`, `save`."""
+"""Commands that act on jobs, one request for any number, such as `cancel`, `hold`, `suspend`, `requeue`, `edit`."""
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -19,10 +19,14 @@ from penstock.core.model.words import counted
 if TYPE_CHECKING:
     from penstock.client import Client
 
-DONE: dict[JobAction, tuple[str, str]] = {
+Verb = JobAction | Literal["suspend", "resume"]
+"""What a command does: an action of the API, or one made of them."""
+DONE: dict[Verb, tuple[str, str]] = {
     "cancel": ("Cancel", "cancel requested for {}"),
     "hold": ("Hold", "{} held"),
     "release": ("Release", "{} released"),
+    "suspend": ("Suspend", "suspension requested for {}"),
+    "resume": ("Resume", "{} resumed"),
     "requeue": ("Requeue", "requeue requested for {}"),
     "requeue_hold": ("Requeue and hold", "requeue requested for {}, held from then on"),
     "edit": ("Change", "{} changed"),
@@ -88,7 +92,7 @@ _selecting = spread(Selection, "selection")
 _NONE = Selection()
 
 
-def _command(action: JobAction, text: str) -> Callable[..., None]:
+def _command(action: Verb, text: str) -> Callable[..., None]:
     """Return the command of an action that has no options of its own; `text` is its help."""
 
     @_selecting
@@ -104,6 +108,12 @@ def _command(action: JobAction, text: str) -> Callable[..., None]:
 cancel = _command("cancel", "Cancel jobs. Running ones get the stop signal and their grace first.")
 hold = _command("hold", "Keep waiting jobs from starting. They keep their place; penstock release lets them start.")
 release = _command("release", "Let held jobs start.")
+suspend = _command(
+    "suspend",
+    "Stop jobs until they are resumed. Running ones save first, free their devices, and later resume from their last "
+    "checkpoint, as a new attempt; waiting ones are held.",
+)
+resume = _command("resume", "Let suspended or held jobs start again, when there is room. The same as release.")
 save = _command("save", "Ask running jobs to save a checkpoint and continue.")
 
 
@@ -154,7 +164,7 @@ def edit(
 
 
 def _act(
-    action: JobAction,
+    action: Verb,
     selection: Selection,
     change: dict[str, Any] | None = None,
     *,
@@ -167,15 +177,39 @@ def _act(
     select = selection.of(client)
     expect = None
     if not selection.named and not yes and not dry_run:
-        planned = client.act(action, select, change=change, dry_run=True)
+        planned = _request(client, action, select, change, dry_run=True)
         if planned.changed == 0:
             _report(action, planned, as_json=as_json, named=False, planned=True)
             return
         question = f"{DONE[action][0]} {counted(planned.changed, 'job')} ({_some(planned)})?"
         confirm(question, yes=False, as_json=as_json)
         expect = planned.matched
-    answer = client.act(action, select, change=change, dry_run=dry_run, expect=expect)
+    answer = _request(client, action, select, change, dry_run=dry_run, expect=expect)
     _report(action, answer, as_json=as_json, named=selection.named, planned=dry_run)
+
+
+def _request(
+    client: "Client",
+    action: Verb,
+    select: dict[str, Any],
+    change: dict[str, Any] | None,
+    *,
+    dry_run: bool,
+    expect: int | None = None,
+) -> ActionAnswer:
+    """Do the action; to suspend holds what waits, and then stops and holds what runs."""
+    if action != "suspend":
+        name = "release" if action == "resume" else action
+        return client.act(name, select, change=change, dry_run=dry_run, expect=expect)
+    held = client.act("hold", select, dry_run=dry_run, expect=expect)
+    if not any(one.code == "not_waiting" for one in held.unchanged):
+        return held
+    stopped = client.act("requeue_hold", select, dry_run=dry_run)
+    left = [one for one in held.unchanged if one.code in ("held_already", "no_right", "over", "not_found")]
+    left += [one for one in stopped.unchanged if one.code not in ("waiting", *(other.code for other in left))]
+    changed = held.changed + stopped.changed
+    matched = changed + sum(one.count for one in left)
+    return ActionAnswer(matched=matched, changed=changed, unchanged=left, jobs=[*held.jobs, *stopped.jobs])
 
 
 def _some(answer: ActionAnswer) -> str:
@@ -184,7 +218,7 @@ def _some(answer: ActionAnswer) -> str:
     return ", ".join(map(str, shown)) + (f" and {more:,} more" if more else "")
 
 
-def _report(action: JobAction, answer: ActionAnswer, *, as_json: bool, named: bool, planned: bool) -> None:
+def _report(action: Verb, answer: ActionAnswer, *, as_json: bool, named: bool, planned: bool) -> None:
     """Print what became of the jobs; end with an exit code where one of those named, or all, stay as they were.
 
     Args:

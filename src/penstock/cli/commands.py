@@ -25,11 +25,15 @@ PANELS: dict[str, dict[str, Entry]] = {
         "jobs": Entry("ps:ps", "List jobs.", watch=True, hidden=True),
         "show": Entry("show:show", "Show one job with its attempts and events.", watch=True),
         "logs": Entry("logs:logs", "Print the output of a job, byte by byte."),
+        "attach": Entry("attach:attach", "Follow a job's output from now on."),
         "explain": Entry("explain:explain", "Explain why a job waits.", watch=True),
+        "why": Entry("explain:explain", "Explain why a job waits.", watch=True, hidden=True),
         "wait": Entry("wait:wait", "Wait until jobs have ended."),
         "cancel": Entry("actions:cancel", "Cancel jobs."),
         "hold": Entry("actions:hold", "Keep waiting jobs from starting."),
         "release": Entry("actions:release", "Let held jobs start."),
+        "suspend": Entry("actions:suspend", "Stop jobs until they are resumed; they save first."),
+        "resume": Entry("actions:resume", "Let suspended or held jobs start again."),
         "requeue": Entry("actions:requeue", "Stop running jobs, and put them back into their queues."),
         "edit": Entry("actions:edit", "Change the priority, queue or limits of jobs."),
         "save": Entry("actions:save", "Ask running jobs to save a checkpoint and continue."),
@@ -119,7 +123,6 @@ FORMER = {
 """Former names of commands: they work, and name the new one."""
 
 MEANINGS = {
-    "attach": "logs -f",
     "config": "admin show",
     "cordon": "drain",
     "cost": "money bill",
@@ -146,13 +149,12 @@ MEANINGS = {
     "qstat": "ps",
     "qsub": "submit",
     "restart": "requeue",
-    "resume": "release",
     "retry": "requeue",
     "rm": "cancel",
     "sacct": "ps -a",
     "sacctmgr": "admin",
     "salloc": "lease",
-    "sattach": "logs -f",
+    "sattach": "attach",
     "sbatch": "submit",
     "scancel": "cancel",
     "scontrol": "edit",
@@ -167,7 +169,6 @@ MEANINGS = {
     "sstat": "show",
     "start": "up",
     "stop": "cancel",
-    "suspend": "hold",
     "tail": "logs -f",
     "tenants": "admin show tenants",
     "top": "ps --watch",
@@ -177,6 +178,5 @@ MEANINGS = {
     "users": "admin show users",
     "validate": "plan",
     "watch": "ps --watch",
-    "why": "explain",
 }
 """Words of other tools, and what is called so here."""

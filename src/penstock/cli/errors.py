@@ -27,5 +27,11 @@ class JobsFailed(PenstockError):
     code = "job_failed"
 
 
+class NotRunning(PenstockError):
+    """Only a live job can be followed or entered."""
+
+    code = "conflict"
+
+
 class TimedOut(PenstockError):
     code = "timed_out"

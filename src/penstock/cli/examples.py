@@ -12,6 +12,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "ps": ("penstock ps", "penstock ps -a --mine --name 'train*'", "penstock ps --state waiting --sort priority"),
     "show": ("penstock show 1",),
     "logs": ("penstock logs 2", "penstock logs -f 2", "penstock logs 2 --attempt 1 --rank 0 --tail 20"),
+    "attach": ("penstock attach 2", "penstock attach 2 --rank 0 --tail 20"),
     "explain": ("penstock explain 3",),
     "wait": ("penstock wait 2", "penstock wait 1 --until started --timeout 30s"),
     "cancel": (
@@ -22,6 +23,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "hold": ("penstock hold 3", "penstock hold --mine --state waiting --dry-run"),
     "release": ("penstock release 3", "penstock release --all --yes"),
+    "suspend": ("penstock suspend 8", "penstock suspend --mine --name 'train*' --dry-run"),
+    "resume": ("penstock resume 8",),
     "requeue": ("penstock requeue 8", "penstock requeue 8 --hold"),
     "edit": (
         "penstock edit 3 --priority high --time-limit 4h",

@@ -37,19 +37,19 @@ def logs(
     client = client_of()
     shown = client.job(job)
     if rank is not None or attempt is not None:
-        _check(client.outputs(job), shown, rank=rank, attempt=attempt)
+        check_place(client.outputs(job), shown, rank=rank, attempt=attempt)
     if follow:
         follow_job(client, job, rank=rank, attempt=attempt, tail=tail, json=json)
         return
     follower = OutputFollower(client, job, rank=rank, attempt=attempt, tail=tail, json=json)
     while follower.step():
-        pass
+        self._tail = None
     follower.finish()
     if not follower.any:
         say(f"penstock: job {job} is {shown.state} and has written nothing", err=True)
 
 
-def _check(outputs: list[api.OutputRef], job: api.JobView, *, rank: int | None, attempt: int | None) -> None:
+def check_place(outputs: list[api.OutputRef], job: api.JobView, *, rank: int | None, attempt: int | None) -> None:
     """Raise NotThere when an attempt or rank is named that the job does not have."""
     if attempt is not None and attempt > job.attempt:
         known = counted(job.attempt, "attempt") if job.attempt else "no attempt yet"
@@ -62,7 +62,8 @@ def _check(outputs: list[api.OutputRef], job: api.JobView, *, rank: int | None, 
 class OutputFollower:
     """Prints outputs from where it left off; lines of several replicas carry their rank.
 
-    Without an attempt, it begins with the newest and continues with those that follow.
+    Without an attempt, it begins with the newest and continues with those that follow. `tail` is of the outputs that
+    are there at the first step: those of a later attempt are printed whole.
     """
 
     def __init__(
@@ -92,7 +93,9 @@ class OutputFollower:
         first, last = self._first or 0, self._attempt or math.inf
         wanted = [o for o in listed if first <= o.attempt <= last]
         several = len({o.rank for o in wanted}) > 1
-        return sum(self._print(output, several) for output in wanted) > 0
+        printed = sum(self._print(output, several) for output in wanted)
+        self._tail = None
+        return printed > 0
 
     def _print(self, output: api.OutputRef, several: bool) -> bool:
         place = (output.attempt, output.rank)
@@ -156,14 +159,17 @@ def follow_job(
     json: bool = False,
     err: bool = False,
     say: Callable[[str], object] | None = None,
+    follower: OutputFollower | None = None,
 ) -> api.JobView:
     """Print output until the job has ended and everything was printed; return the ended job.
 
     Args:
         err: print to standard error.
         say: called once with why the job waits, if it does, and for each new attempt.
+        follower: goes on where this one is, in place of one made of the arguments before.
     """
-    follower = OutputFollower(client, job_id, rank=rank, attempt=attempt, tail=tail, json=json, err=err)
+    if follower is None:
+        follower = OutputFollower(client, job_id, rank=rank, attempt=attempt, tail=tail, json=json, err=err)
     seen_attempt, explained = 0, False
     begun = time.monotonic()
     while True:
@@ -180,3 +186,12 @@ def follow_job(
             return job
         if not news:
             time.sleep(POLL_S)
+
+
+def exit_code(ended: api.JobView) -> int:
+    """Return the code with which a command ends that ends with a job: its program's own, or 128 and the signal."""
+    if ended.state == "succeeded":
+        return 0
+    if ended.exit_code:
+        return ended.exit_code
+    return 128 + ended.exit_signal if ended.exit_signal else 1

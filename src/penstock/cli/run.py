@@ -1,18 +1,15 @@
 """`penstock run`: a command as a job, with its output in this terminal."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from penstock.cli.logs import follow_job
+from penstock.cli.logs import exit_code, follow_job
 from penstock.cli.output import print_json, say
 from penstock.cli.requests import from_command
 from penstock.cli.shape import JobShape, shaped
 from penstock.cli.up import ensure
-
-if TYPE_CHECKING:
-    from penstock.api.types import JobView
 
 
 @shaped(without=("array",))
@@ -37,12 +34,4 @@ def run(
         print_json(ended)
     elif ended.reason and ended.state != "succeeded":
         say(f"penstock: job {made.id} {ended.state}: {ended.reason}", err=True)
-    sys.exit(_exit_code(ended))
-
-
-def _exit_code(ended: "JobView") -> int:
-    if ended.state == "succeeded":
-        return 0
-    if ended.exit_code:
-        return ended.exit_code
-    return 128 + ended.exit_signal if ended.exit_signal else 1
+    sys.exit(exit_code(ended))
