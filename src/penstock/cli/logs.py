@@ -43,7 +43,7 @@ def logs(
         return
     follower = OutputFollower(client, job, rank=rank, attempt=attempt, tail=tail, json=json)
     while follower.step():
-        self._tail = None
+        pass
     follower.finish()
     if not follower.any:
         say(f"penstock: job {job} is {shown.state} and has written nothing", err=True)
