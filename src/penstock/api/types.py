@@ -105,6 +105,15 @@ class JobView(msgspec.Struct, frozen=True):
     """Where the job stands for its array: the array's live members that match, by state."""
 
 
+class GroupCount(msgspec.Struct, frozen=True):
+    """How many rows of a list have one value of what `totals_by` names."""
+
+    name: str
+    count: int
+    devices: int = 0
+    """Of the rows together, where they ask for or have devices."""
+
+
 class JobList(msgspec.Struct, frozen=True):
     """`next_before` is what to ask with as `before` for older finished jobs, or None at the end."""
 
@@ -114,6 +123,10 @@ class JobList(msgspec.Struct, frozen=True):
     """To ask for the rows that follow; empty at the end."""
     totals: dict[str, int] = {}
     """Live jobs that match, by state, on all pages."""
+    groups: list[GroupCount] = []
+    """The same by what `totals_by` names, the largest first."""
+    groups_left_out: int = 0
+    """Jobs of further groups."""
 
 
 class DeviceView(msgspec.Struct, frozen=True):
@@ -155,8 +168,35 @@ class NodeView(msgspec.Struct, frozen=True):
     Kinds that are not known, or join the same devices as a closer kind, are left out."""
 
 
+class ModelTotal(msgspec.Struct, frozen=True):
+    """Devices of one model on nodes that match: `total` = `free` + `used` + `unhealthy` + `closed`."""
+
+    vendor: str
+    model: str
+    total: int
+    free: int
+    """Healthy, held by nobody, on a node that takes work."""
+    used: int
+    """Held, as a whole or in parts."""
+    unhealthy: int
+    """Held by nobody."""
+    closed: int
+    """Healthy and held by nobody, on a node that takes no work: it drains, joins, or is lost."""
+
+
 class NodeList(msgspec.Struct, frozen=True):
+    """Nodes by name, unless another order was asked for."""
+
     nodes: list[NodeView]
+    next_cursor: str = ""
+    """To ask for the rows that follow; empty at the end."""
+    totals: dict[str, int] = {}
+    """Nodes that match, by state (`draining` is one here), on all pages."""
+    devices: list[ModelTotal] = []
+    """Devices of nodes that match, by model."""
+    groups: list[GroupCount] = []
+    """Nodes that match by what `totals_by` names, the largest first, with all their devices."""
+    groups_left_out: int = 0
 
 
 class QueueView(msgspec.Struct, frozen=True):

@@ -92,7 +92,12 @@ class Client(HttpCaller):
         return self._call("GET", "/eta/calibration", Score)
 
     def jobs(self, **query: Any) -> api.JobList:
+        """Return a page of jobs that match: `state`, `search`, `sort`, `limit`, `cursor`, `totals_by`, and others."""
         return self._call("GET", "/jobs", api.JobList, query=query)
+
+    def listed(self, path: str, **query: Any) -> dict[str, Any]:
+        """Return a list as plain data: its rows have what `fields` names, as in `listed("jobs", fields="id,name")`."""
+        return self._call("GET", f"/{path}", dict[str, Any], query=query)
 
     def job(self, job_id: int) -> api.JobView:
         return self._call("GET", f"/jobs/{job_id}", api.JobView)
@@ -148,6 +153,10 @@ class Client(HttpCaller):
 
     def nodes(self) -> list[api.NodeView]:
         return self._call("GET", "/nodes", api.NodeList).nodes
+
+    def node_list(self, **query: Any) -> api.NodeList:
+        """Return a page of nodes that match, with counts of all that do."""
+        return self._call("GET", "/nodes", api.NodeList, query=query)
 
     def drain(
         self, node: str, *, on: bool = True, evict: bool = False, reason: str = "", evict_after_ms: int = 0

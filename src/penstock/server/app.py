@@ -25,6 +25,7 @@ from penstock.server.routes.events import event_routes
 from penstock.server.routes.invoices import invoice_routes, payment_routes
 from penstock.server.routes.job_actions import job_action_routes
 from penstock.server.routes.jobs import job_routes
+from penstock.server.routes.nodes import node_routes
 from penstock.server.routes.openapi import describe, document_route
 from penstock.server.routes.quotas import quota_routes
 from penstock.server.routes.secrets import secret_routes
@@ -55,6 +56,7 @@ def create_app(backend: Backend, estimates: EstimateService, billing: BillingSer
     job_action_routes(app, backend, caller)
     job_routes(app, backend, estimates, caller)
     cluster_routes(app, backend, caller)
+    node_routes(app, backend, caller)
     scheduling_routes(app, backend, caller)
     foresight_routes(app, backend, estimates, caller)
     event_routes(app, backend, caller)

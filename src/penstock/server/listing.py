@@ -1,165 +1,275 @@
 """Lists of jobs: filtered, sorted and paged by the server; live ones first, then finished ones from the newest.
 
-A cursor names the last row by its place in the order, not by its number of rows before: jobs that come and go in
-between neither hide nor repeat others. For a thread.
+For a thread.
 """
 
-import base64
-import binascii
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
-import msgspec
+from fastapi import Query
 
+from penstock.api import types as api
 from penstock.api.jobs import JobSelection
+from penstock.core.config.reader import short
 from penstock.core.model.access import Scope
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import Problem, nearest
-from penstock.core.model.ids import JobId, TenantName, UserName
-from penstock.core.model.jobs import FINAL_STATES, Job
+from penstock.core.model.ids import JobId
+from penstock.core.model.jobs import FINAL_STATES, Job, JobSpec
 from penstock.core.state.live_jobs import LIVE_STATES
 from penstock.ports import FinishedJob
 from penstock.server.http.parsing import invalid
-from penstock.server.selecting import all_live, check_names, check_selection, matcher, name_matcher
+from penstock.server.selecting import all_live, check_names, check_selection, name_matcher
+from penstock.server.tables import (
+    SEARCH_MAX,
+    Filter,
+    ListCursor,
+    ListQuery,
+    ListTable,
+    cursor_of,
+    matcher_of,
+    ordered,
+    text_of,
+)
+from penstock.server.views.jobs import ends_ms
 from penstock.server.views.reads import Reads
 
-Sort = Literal["newest", "id", "priority", "submitted"]
 LISTED_STATES = (*LIVE_STATES, *sorted(FINAL_STATES))
 FINISHED_BATCH = 1_000
 FINISHED_BATCHES_MAX = 10
 """Batches of finished jobs that one page looks through; a page may be short, and its cursor leads to the next."""
-Key = tuple[int, int]
-
-
-class Filters(NamedTuple):
-    """Which jobs; each value that is given must match."""
-
-    states: tuple[str, ...] = ()
-    name: str = ""
-    user: str = ""
-    tenant: str = ""
-    queue: str = ""
-    labels: tuple[tuple[str, str], ...] = ()
-    """Of live jobs: finished ones do not match any."""
-    array: int = 0
-    finished: bool = False
-    """Finished jobs too."""
+LABEL_MAX = 1_000
+"""Characters of a label in a query."""
+NEWEST_ABOVE = 2**60
+Entry = Job | FinishedJob
 
 
 class Row(NamedTuple):
     """A job of a page, live or finished; where arrays are folded, the first member in the order stands for them."""
 
-    job: Job | FinishedJob
+    job: Entry
     counts: dict[str, int]
     """Its array's matching members by state; empty where it stands for itself."""
-
-
-class ListCursor(msgspec.Struct, frozen=True, array_like=True):
-    sort: str
-    live: Key | None
-    """The place of the last live row; None: all have been listed."""
-    before: int = 0
-    """The last finished job; 0: none was listed yet."""
 
 
 class Page(NamedTuple):
     rows: list[Row]
     cursor: str
     """Empty at the end."""
-    totals: dict[str, int]
-    """Live jobs that match, by state."""
+    live: list[Entry]
+    """Live jobs that match, on all pages."""
 
 
-def check_filters(filters: Filters, who: Scope, config: ClusterConfig) -> None:
-    """Raise ApiError for a state that there is not, a tenant that the caller does not see, and too long texts."""
-    for state in filters.states:
-        if state not in LISTED_STATES:
-            text = f"state is '{state}': no job can be in it"
-            raise invalid([Problem("unknown_state", "state", text, state, nearest(state, LISTED_STATES))])
-    select = JobSelection([], True, [], filters.name, filters.user, "", "", dict(filters.labels))
-    check_selection(select, who, config)
-    check_names(who, config, tenant=filters.tenant, queue=filters.queue)
+def _asked(job: Entry) -> JobSpec | FinishedJob:
+    """Return the value that has name, tenant, queue and priority of a job."""
+    return job.spec if isinstance(job, Job) else job
 
 
-def page_of(
-    filters: Filters, who: Scope, reads: Reads, *, sort: Sort, limit: int, cursor: str = "", fold_arrays: bool = False
-) -> Page:
-    """Return up to `limit` rows after a cursor; running jobs before waiting ones. Raises: ApiError for a bad cursor."""
-    at = _cursor_of(cursor, sort)
-    live = _live(filters, who, reads)
-    totals = dict(Counter(str(job.state) for job in live))
-    rows: list[Row] = []
-    last = at.live if at is not None else (-1 << 62, 0)
-    if last is not None:
-        key = _KEYS[sort]
-        entries = sorted(((key(row.job), row) for row in _rows(live, key, fold=fold_arrays)), key=lambda one: one[0])
-        rest = [(place, row) for place, row in entries if place > last]
-        rows = [row for _, row in rest[:limit]]
-        if len(rest) > limit:
-            return Page(rows, _text(ListCursor(sort, rest[limit - 1][0])), totals)
-    wanted = FINAL_STATES.intersection(filters.states) if filters.states else FINAL_STATES
-    if not (filters.finished or filters.states) or not wanted or filters.labels:
-        return Page(rows, "", totals)
-    before = at.before if at is not None else 0
-    if len(rows) == limit:
-        return Page(rows, _text(ListCursor(sort, None, before)), totals)
-    listed = {row.job.id for row in rows}
-    ended, before = _ended(filters, frozenset(wanted), who, reads, before, limit - len(rows))
-    rows += [Row(job, {}) for job in ended if job.id not in listed]
-    return Page(rows, _text(ListCursor(sort, None, before)) if before else "", totals)
+def _devices(job: Entry) -> int:
+    return job.spec.ask.device_total if isinstance(job, Job) else job.devices
 
 
-def _live(filters: Filters, who: Scope, reads: Reads) -> list[Job]:
-    states: list[str] = [state for state in filters.states if state in LIVE_STATES]
-    if filters.states and not states:
-        return []
-    labels = dict(filters.labels)
-    matches = matcher(JobSelection([], True, states, filters.name, filters.user, "", filters.queue, labels))
-    jobs = all_live(who, reads, filters.tenant or None)
-    return [job for job in jobs if (not filters.array or job.array_id == filters.array) and matches(job)]
+def _started_ms(job: Entry) -> int | None:
+    return (job.first_started_ms if isinstance(job, Job) else job.started_ms) or None
 
 
-def _newest(job: Job | FinishedJob) -> Key:
-    return (int(job.state == "waiting"), -job.id)
+def _ends_ms(job: Entry) -> int | None:
+    return (ends_ms(job) if isinstance(job, Job) else job.finished_ms) or None
 
 
-_KEYS: dict[Sort, Callable[[Job | FinishedJob], Key]] = {
-    "newest": _newest,
-    "id": lambda job: (0, job.id),
-    "priority": lambda job: (-(job.spec.priority if isinstance(job, Job) else job.priority), job.id),
-    "submitted": lambda job: (job.submitted_ms, job.id),
+def _newest(job: Entry) -> int:
+    """Return the place in the order in which jobs that run come before those that wait, the newest first."""
+    return (NEWEST_ABOVE if job.state == "waiting" else 0) - job.id
+
+
+def _has_label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or len(text) > LABEL_MAX:
+        raise invalid([Problem("bad_value", "label", f"label is '{short(text)}', expected key=value", short(text))])
+    return name, value
+
+
+def _with_labels(texts: Sequence[str]) -> Callable[[Entry], bool]:
+    wanted = [_has_label(text) for text in texts]
+    return lambda job: isinstance(job, Job) and all(label in job.spec.labels for label in wanted)
+
+
+def _searched(text: str) -> Callable[[Entry], bool]:
+    wanted = text.casefold()
+
+    def matches(job: Entry) -> bool:
+        if wanted in _asked(job).name.casefold() or wanted in job.user.casefold() or wanted in str(job.id):
+            return True
+        labels = job.spec.labels if isinstance(job, Job) else ()
+        return any(wanted in f"{name}={value}".casefold() for name, value in labels)
+
+    return matches
+
+
+def _in_states(states: Sequence[str]) -> Callable[[Entry], bool]:
+    wanted = frozenset(states)
+    return lambda job: job.state in wanted
+
+
+def _named(pattern: str) -> Callable[[Entry], bool]:
+    named = name_matcher(pattern)
+    return lambda job: named(_asked(job).name)
+
+
+_TEXT = Annotated[str, Query(max_length=200)]
+_STATES = Annotated[list[str] | None, Query(max_length=16, description="one or several")]
+_NAME = Annotated[str, Query(max_length=200, description="a name, or a pattern such as train-*")]
+_LABELS = Annotated[list[str] | None, Query(max_length=32, description="key=value, of live jobs")]
+_ARRAY = Annotated[int, Query(ge=0, le=2**53, description="members of this array")]
+_SEARCH = Annotated[
+    str, Query(max_length=SEARCH_MAX, description="text in the name, user, number, or (of live jobs) a label")
+]
+_REASON = Annotated[str, Query(max_length=200, description="code of why it waits, or ended, as rows have it")]
+FILTERS: dict[str, Filter[Entry]] = {
+    "state": Filter(_STATES, None, _in_states),
+    "tenant": Filter(Annotated[str, Query(max_length=63)], "", lambda text: lambda job: _asked(job).tenant == text),
+    "name": Filter(_NAME, "", _named),
+    "user": Filter(_TEXT, "", lambda text: lambda job: job.user == text),
+    "queue": Filter(_TEXT, "", lambda text: lambda job: _asked(job).queue == text),
+    "label": Filter(_LABELS, None, _with_labels),
+    "array": Filter(_ARRAY, 0, lambda number: lambda job: job.array_id == number),
+    "search": Filter(_SEARCH, "", _searched),
 }
 
 
-def _rows(live: Sequence[Job], key: Callable[[Job], Key], *, fold: bool) -> Iterator[Row]:
-    if not fold:
-        yield from (Row(job, {}) for job in live)
-        return
-    arrays: dict[JobId, list[Job]] = {}
+def job_table(reason_of: Callable[[Entry], str]) -> ListTable[Entry]:
+    """Return what the list of jobs can be asked for.
+
+    Args:
+        reason_of: the short code of why a job waits, or ended; empty: none.
+    """
+    return ListTable(
+        key="jobs",
+        view=api.JobView,
+        id=lambda job: job.id,
+        sorts={
+            "newest": _newest,
+            "id": lambda job: job.id,
+            "priority": lambda job: -_asked(job).priority,
+            "submitted": lambda job: job.submitted_ms,
+            "name": lambda job: _asked(job).name,
+            "user": lambda job: job.user,
+            "tenant": lambda job: _asked(job).tenant,
+            "queue": lambda job: _asked(job).queue,
+            "state": lambda job: LISTED_STATES.index(job.state),
+            "devices": _devices,
+            "started": _started_ms,
+            "ends": _ends_ms,
+            "preemptions": lambda job: job.preemptions,
+        },
+        filters={**FILTERS, "reason": Filter(_REASON, "", lambda text: lambda job: reason_of(job) == text)},
+        groups={
+            "state": lambda job: job.state,
+            "user": lambda job: job.user,
+            "tenant": lambda job: _asked(job).tenant,
+            "queue": lambda job: _asked(job).queue,
+            "reason": reason_of,
+        },
+        devices=_devices,
+        limit=200,
+    )
+
+
+def check_filters(given: Mapping[str, Any], who: Scope, config: ClusterConfig) -> None:
+    """Raise ApiError for a state that there is not, a tenant that the caller does not see, and too long texts."""
+    for state in given.get("state", ()):
+        if state not in LISTED_STATES:
+            text = f"state is '{short(state)}': no job can be in it"
+            raise invalid([Problem("unknown_state", "state", text, short(state), nearest(state, LISTED_STATES))])
+    labels = dict(_has_label(text) for text in given.get("label", ()))
+    check_selection(JobSelection([], True, [], given.get("name", ""), labels=labels), who, config)
+    check_names(who, config, tenant=given.get("tenant", ""), queue=given.get("queue", ""))
+
+
+def page_of(
+    table: ListTable[Entry],
+    query: ListQuery,
+    who: Scope,
+    reads: Reads,
+    *,
+    finished: bool = False,
+    fold_arrays: bool = False,
+) -> Page:
+    """Return a page of the list, with a sort.
+
+    Args:
+        finished: finished jobs too, after the live ones and from the newest whatever the sort is.
+        fold_arrays: one row for each array of live jobs.
+    Raises: ApiError for a bad cursor.
+    """
+    assert query.limit is not None
+    at = cursor_of(query.cursor, query.sort)
+    matches = matcher_of(table, query)
+    states = frozenset(query.given.get("state", ()))
+    live = _live(states, query.given.get("tenant"), matches, who, reads)
+    rows: list[Row] = []
+    if at is None or at.id is not None:
+        counts: dict[JobId, dict[str, int]] = {}
+        entries = live if not fold_arrays else list(_folded(live, table, query.sort, counts))
+        page = ordered(table, query, entries, at)
+        rows = [Row(job, counts.get(job.id, {})) for job in page.rows]
+        if page.cursor:
+            return Page(rows, page.cursor, live)
+    wanted = FINAL_STATES & states if states else FINAL_STATES
+    if not (finished or states) or not wanted or "label" in query.given:
+        return Page(rows, "", live)
+    before = at.rest if at is not None else 0
+    room = query.limit - len(rows)
+    if room:
+        shown = {row.job.id for row in rows}
+        ended, before = _ended(matches, who, reads, before, room)
+        rows += [Row(job, {}) for job in ended if job.id not in shown]
+        if not before:
+            return Page(rows, "", live)
+    return Page(rows, text_of(ListCursor(query.sort, None, None, 0, before)), live)
+
+
+def _live(
+    states: frozenset[str], tenant: str | None, matches: Callable[[Entry], bool], who: Scope, reads: Reads
+) -> list[Entry]:
+    if states and not states.intersection(LIVE_STATES):
+        return []
+    return [job for job in all_live(who, reads, tenant) if matches(job)]
+
+
+def _folded(
+    live: Iterable[Entry], table: ListTable[Entry], sort: str, counts: dict[JobId, dict[str, int]]
+) -> Iterator[Entry]:
+    """Yield the jobs that belong to no array, and of each array the first member in the order, with its counts."""
+    arrays: dict[JobId, list[Entry]] = {}
     for job in live:
         if job.array_id is None:
-            yield Row(job, {})
+            yield job
         else:
             arrays.setdefault(job.array_id, []).append(job)
+    turned, value_of = sort.startswith("-"), table.sorts[sort.removeprefix("-")]
+
+    def place(job: Entry) -> tuple[bool, Any, int]:
+        value = value_of(job)
+        return (value is None) != turned, 0 if value is None else value, job.id
+
     for members in arrays.values():
-        yield Row(min(members, key=key), dict(Counter(str(job.state) for job in members)))
+        first = (max if turned else min)(members, key=place)
+        counts[first.id] = dict(Counter(str(job.state) for job in members))
+        yield first
 
 
 def _ended(
-    filters: Filters, states: Iterable[str], who: Scope, reads: Reads, before: int, limit: int
+    matches: Callable[[Entry], bool], who: Scope, reads: Reads, before: int, limit: int
 ) -> tuple[list[FinishedJob], int]:
     """Return up to `limit` finished jobs that match, newest first, and what the next page is before; 0 at the end."""
-    named = name_matcher(filters.name)
-    wanted, tenant, user = frozenset(states), TenantName(filters.tenant), UserName(filters.user)
     found: list[FinishedJob] = []
     for _ in range(FINISHED_BATCHES_MAX):
         batch = reads.finished_jobs(who, FINISHED_BATCH, JobId(before) if before else None)
         for job in batch.jobs:
             before = job.id
-            fits = job.state in wanted and (not tenant or job.tenant == tenant) and (not user or job.user == user)
-            fits = fits and (not filters.queue or job.queue == filters.queue) and named(job.name)
-            if fits and filters.array in (0, job.array_id or -1):
+            if matches(job):
                 found.append(job)
                 if len(found) == limit:
                     return found, before
@@ -167,19 +277,3 @@ def _ended(
             return found, 0
         before = batch.before
     return found, before
-
-
-def _cursor_of(text: str, sort: Sort) -> ListCursor | None:
-    if not text:
-        return None
-    try:
-        cursor = msgspec.json.decode(base64.urlsafe_b64decode(text.encode()), type=ListCursor)
-    except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
-        raise invalid([Problem("bad_value", "cursor", "cursor is not one that a list has given")]) from error
-    if cursor.sort != sort:
-        raise invalid([Problem("bad_value", "cursor", f"the cursor is of a list sorted by {cursor.sort[:20]}")])
-    return cursor
-
-
-def _text(cursor: ListCursor) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).decode()

@@ -144,8 +144,7 @@ def check_selection(select: JobSelection, who: Scope, config: ClusterConfig) -> 
     for field in ("name", "user", "tenant", "queue"):
         if len(getattr(select, field)) > TEXT_MAX:
             raise _bad("too_long", f"select.{field}", f"{field} may have {TEXT_MAX} characters")
-    if select.name.count("*") > STARS_MAX:
-        raise _bad("too_long", "select.name", f"a pattern may have {STARS_MAX} stars")
+    checked_pattern(select.name, "select.name")
     if len(select.labels) > LABELS_MAX or len(select.states) > LABELS_MAX:
         raise _bad("too_long", "select.labels", f"a selection may have {LABELS_MAX} labels and {LABELS_MAX} states")
     for state in select.states:
@@ -181,6 +180,13 @@ def matcher(select: JobSelection) -> Callable[[Job], bool]:
         )
 
     return matches
+
+
+def checked_pattern(pattern: str, field: str) -> str:
+    """Return a pattern of a name. Raises: ApiError for one that would take too long to compare."""
+    if pattern.count("*") > STARS_MAX:
+        raise _bad("too_long", field, f"a pattern may have {STARS_MAX} stars")
+    return pattern
 
 
 def name_matcher(pattern: str) -> Callable[[str], bool]:

@@ -38,6 +38,13 @@ def _jobs() -> Iterator[Case]:
     yield _read("/jobs?sort=newest&limit=1000", "a page of all, sorted", "viewer")
     yield _read("/jobs?sort=priority&fold_arrays=true&limit=1000", "arrays of all, folded", "viewer")
     yield _read(f"/jobs?{slow}", "a pattern of many stars", "viewer")
+    search = "search=" + "x" * 100
+    yield _read(f"/jobs?{search}&finished=true&limit=1000", "a search that nothing matches", "viewer")
+    yield _read("/jobs?sort=-ends&totals_by=reason&limit=1000", "by expected end, counted by reason", "viewer")
+    yield _read("/jobs?sort=name&totals_by=user&fields=id,name&limit=1000", "by name, two fields", "viewer")
+    yield _read("/jobs?search=" + "x" * 101, "beyond a search", statuses=REFUSED, beyond=True)
+    yield _read("/jobs?fields=" + ",".join(["id"] * 400), "beyond fields", statuses=REFUSED, beyond=True)
+    yield _read("/jobs?sort=" + "x" * 40, "no order", statuses=REFUSED, beyond=True)
     yield _read("/jobs?state=none", "beyond the states that there are", statuses=REFUSED, beyond=True)
     yield _read("/jobs?cursor=" + "x" * 500, "no cursor", statuses=REFUSED, beyond=True)
     yield _read("/jobs?" + "&".join(["label=" + "x" * 1_500] * 5), "beyond a label", statuses=REFUSED, beyond=True)
@@ -83,6 +90,10 @@ def _cluster() -> Iterator[Case]:
         yield _read(path, "all of it")
     for path in ("/nodes", "/queues", "/alerts", "/quotas"):
         yield _read(path, "all of it, seeing thousands of jobs", "other_reader")
+    slow = "name=" + "*a" * 8 + "&search=" + "x" * 100
+    yield _read(f"/nodes?{slow}", "a pattern of many stars", "viewer")
+    yield _read("/nodes?sort=-free&totals_by=model&limit=1000", "by free devices, counted by model", "viewer")
+    yield _read("/nodes?name=" + "*" * 9, "beyond stars", statuses=REFUSED, beyond=True)
     for path in ("/defrag", "/cycle", "/config"):
         yield _read(path, "all of it", "viewer")
         yield _read(path, "by who may not", statuses=frozenset({403}), beyond=True)

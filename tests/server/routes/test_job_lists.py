@@ -40,6 +40,32 @@ def test_other_orders_are_by_one_value(jobs, some, sort, order):
     assert ids(jobs.client.jobs(name="some-*", state="waiting", sort=sort)) == [made[i] for i in order]
 
 
+def test_each_order_can_be_turned_around(jobs, some):
+    found = [ids(jobs.client.jobs(name="some-*", sort=sort)) for sort in ("name", "devices", "started")]
+    turned = [ids(jobs.client.jobs(name="some-*", sort=f"-{sort}")) for sort in ("name", "devices", "started")]
+    _, run, array, high = some
+    members = [array, array + 1, array + 2]
+    assert found == [[*members, high, run], [run, *members, high], [run, *members, high]]
+    assert turned == [[run, high, *reversed(members)], [high, *reversed(members), run], [run, high, *reversed(members)]]
+
+
+def test_rows_have_only_the_fields_that_were_asked_for(jobs, some):
+    over, run, _, high = some
+    query = {"search": "some-", "finished": "true", "sort": "-priority", "limit": 1000}
+    found = jobs.client.listed("jobs", fields="id,state", **query)
+    rows = {row["id"]: row for row in found["jobs"]}
+    assert rows[over] == {"id": over, "state": "succeeded"}
+    assert rows[run] == {"id": run, "state": "running"}
+    assert [job for job in rows if job in (over, high)] == [high, over]
+
+
+def test_live_jobs_are_counted_by_what_was_asked_for(jobs, some):
+    found = jobs.client.jobs(name="some-*", totals_by="state", limit=1)
+    assert [(one.name, one.count, one.devices) for one in found.groups] == [("waiting", 4, 32), ("running", 1, 1)]
+    (group,) = jobs.client.jobs(name="some-*", totals_by="user", state="waiting").groups
+    assert group.count == 4
+
+
 def test_an_array_is_folded_into_one_row_with_its_counts(jobs, some):
     _, run, array, high = some
     found = jobs.client.jobs(name="some-*", fold_arrays="true")
@@ -69,6 +95,10 @@ def test_pages_go_on_where_the_last_one_ended_whatever_came_or_went(jobs, some):
         ({"label": "team=a"}, 3),
         ({"name": "some-*", "queue": "default"}, 5),
         ({"name": "some-*", "user": "nobody"}, 0),
+        ({"search": "OME-ARR"}, 3),
+        ({"search": "EAM=A"}, 3),
+        ({"search": "some-over", "finished": "true"}, 1),
+        ({"name": "some-*", "reason": "no such reason"}, 0),
     ],
 )
 def test_a_list_is_filtered(jobs, some, query, count):
@@ -83,6 +113,9 @@ def test_a_list_is_filtered(jobs, some, query, count):
         ({"tenant": "defualt"}, "unknown_tenant", "did you mean 'default'?"),
         ({"queue": "defualt"}, "unknown_queue", "did you mean 'default'?"),
         ({"label": "x"}, "bad_value", ""),
+        ({"sort": "nmae"}, "unknown_sort", "did you mean 'name'?"),
+        ({"fields": "id,stat"}, "unknown_field", "did you mean 'state'?"),
+        ({"totals_by": "usr"}, "unknown_totals_by", "did you mean 'user'?"),
         ({"cursor": "x"}, "bad_value", ""),
         ({"cursor": "WzEsMl0="}, "bad_value", ""),
     ],

@@ -2,18 +2,16 @@
 
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Path, Query, Request
+from fastapi import FastAPI, Query, Request
 from starlette.responses import Response
 
 from penstock import __version__
 from penstock.api import types as api
 from penstock.api.scheduling import CycleView, DefragList
-from penstock.control import messages as msg
 from penstock.core.config.cluster import cluster_schema
 from penstock.core.config.job import request_schema
 from penstock.core.messages.requests import Refusal
 from penstock.core.model.answers import PlanAnswer, Score
-from penstock.core.model.ids import NodeName
 from penstock.core.state.snapshot import snapshot_beside
 from penstock.core.status.alerts import alerts
 from penstock.core.status.defrag import dry_run
@@ -23,10 +21,8 @@ from penstock.server.http.responses import ApiError, answer
 from penstock.server.routes.openapi import EXAMPLE, returns
 from penstock.server.services.estimates import EstimateService
 from penstock.server.submitting import submit_of
-from penstock.server.views.cluster import alert_for, cluster_view, me_view, node_view, token_alerts
+from penstock.server.views.cluster import alert_for, cluster_view, me_view, token_alerts
 from penstock.server.views.scheduling import cycle_view, defrag_list, plan_for, queue_views
-
-NodePath = Annotated[str, Path(max_length=63, description="name of the node")]
 
 
 def cluster_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
@@ -45,34 +41,6 @@ def cluster_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         """Sum up the cluster."""
         series = backend.metrics.series() if who.sees_all else ()
         return answer(cluster_view(backend.state, backend.name, series))
-
-    @app.get("/api/v1/nodes", **returns(api.NodeList))
-    async def list_nodes(who: caller) -> Response:
-        """List nodes with their devices and who holds them; of jobs of others only that they do."""
-        connected, state = backend.connected(), backend.state
-
-        def compute() -> Response:
-            names = sorted(state.nodes.copy())
-            return answer(api.NodeList([node_view(state, n, connected=n in connected, scope=who) for n in names]))
-
-        return await backend.pools.reads.run(compute)
-
-    @app.post("/api/v1/nodes/{node}/drain", **returns(api.DoneAnswer))
-    async def drain_node(
-        who: caller,
-        node: NodePath,
-        on: Annotated[bool, Query(description="false opens the node again")] = True,
-        evict: Annotated[bool, Query(description="ask running work to move")] = False,
-        evict_after: Annotated[int, Query(ge=0, le=10**10, description="ask it after this long (ms); 0: never")] = 0,
-        reason: Annotated[str, Query(max_length=1000)] = "",
-    ) -> Response:
-        """Close a node for new work, or open it again."""
-        allow(who.operates, "close or open nodes")
-        at_ms = backend.clock.unix_ms() + evict_after if evict_after else 0
-        reply = await backend.ask(msg.Drain(NodeName(node), on, who.user, reason, evict, at_ms))
-        if isinstance(reply, msg.Done) and not reply.found:
-            raise ApiError("not_found", f"there is no node '{node}'")
-        return answer(api.DoneAnswer(True))
 
     job, cluster = answer(request_schema()).body, answer(cluster_schema()).body
 

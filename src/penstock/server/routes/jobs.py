@@ -1,6 +1,7 @@
 """Routes about jobs: submit, list, show, explain, cancel, outputs."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, Path, Query, Request
@@ -9,31 +10,28 @@ from starlette.responses import Response
 
 from penstock.api import types as api
 from penstock.control import messages as msg
-from penstock.core.config.reader import short
 from penstock.core.explain import Explainer, Explanation, question_of
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.access import Scope
-from penstock.core.model.errors import Problem
 from penstock.core.model.events import Record
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.jobs import Job
 from penstock.core.state import idleness
 from penstock.core.state.live_jobs import LIVE_STATES
+from penstock.ports import FinishedJob
 from penstock.server.backend import Backend
-from penstock.server.http.parsing import allow, invalid, refused
+from penstock.server.http.parsing import allow, refused
 from penstock.server.http.responses import ApiError, answer
-from penstock.server.listing import Filters, Sort, check_filters, page_of
+from penstock.server.listing import check_filters, job_table, page_of
 from penstock.server.routes.openapi import EXAMPLE, MADE, returns
 from penstock.server.services.estimates import EstimateService
 from penstock.server.submitting import submit_of
+from penstock.server.tables import ListQuery, groups_of, list_query, listed
 from penstock.server.views.jobs import finished_job, finished_views, job_refs, live_job, waiting_reason
 from penstock.server.views.scheduling import explanation_for
 
-LIST_MAX = 1_000
 LIST_AT_ONCE = 20_000
 """Live jobs that are filtered and sorted as fast as a page."""
-LABEL_MAX = 1_000
-"""Characters of a label in a query."""
 NEWEST = 2**53
 """As `before`: all finished jobs, from the newest."""
 REFS_AT_ONCE = 100
@@ -73,15 +71,30 @@ class JobViews:
         controller = self._backend.service.controller
         return waiting_reason(job, controller.last_plan, now_ms, shadow=controller.shadow)
 
-    def page(self, scope: Scope, filters: Filters, sort: Sort, limit: int, cursor: str, fold_arrays: bool) -> Response:
+    def reasons(self) -> Callable[[Job | FinishedJob], str]:
+        """Return what says in a short code why a job waits or ended, '' of one that runs, as things stand now."""
+        now_ms, holds = self._backend.clock.unix_ms(), self._backend.state.money.holds()
+
+        def reason_of(job: Job | FinishedJob) -> str:
+            if not isinstance(job, Job):
+                return job.reason
+            if job.state != "waiting":
+                return ""
+            return "tenant_held" if job.spec.tenant in holds else self._waiting_reason(job, now_ms)
+
+        return reason_of
+
+    def page(self, scope: Scope, query: ListQuery, *, finished: bool, fold_arrays: bool) -> Response:
         """Return the answer with one page of a list."""
-        reads = self._backend.reads
-        found = page_of(filters, scope, reads, sort=sort, limit=limit, cursor=cursor, fold_arrays=fold_arrays)
+        reads, table = self._backend.reads, job_table(self.reasons())
+        found = page_of(table, query, scope, reads, finished=finished, fold_arrays=fold_arrays)
         live = self.live(row.job for row in found.rows if isinstance(row.job, Job))
         ended = finished_views(reads, [row.job for row in found.rows if not isinstance(row.job, Job)])
         shown = {view.id: view for view in (*live, *ended)}
         views = [replace(shown[row.job.id], array_counts=row.counts) for row in found.rows]
-        return answer(api.JobList(views, None, found.cursor, found.totals))
+        totals = dict(Counter(str(job.state) for job in found.live))
+        groups, left_out = groups_of(table, query, found.live)
+        return listed(table, query, api.JobList(views, None, found.cursor, totals, groups, left_out))
 
     async def any(self, scope: Scope, job_id: int, *, full: bool = False) -> api.JobView:
         """Return the view of a job, live or finished; raises ApiError when there is none.
@@ -135,31 +148,27 @@ def _submit_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
 
 
 def _list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) -> None:
+    asked_for = list_query(job_table(lambda job: ""))
+
     @app.get("/api/v1/jobs", **returns(api.JobList))
     async def list_jobs(
         who: caller,
-        state: Annotated[list[str] | None, Query(max_length=16, description="one or several")] = None,
-        tenant: Annotated[str | None, Query(max_length=63)] = None,
+        query: Annotated[ListQuery, asked_for],
         finished: Annotated[bool, Query(description="finished jobs too, newest first")] = False,
         before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
         after: Annotated[int, Query(ge=0, le=2**53, description="only live jobs with a higher number")] = 0,
-        limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 200,
-        name: Annotated[str, Query(max_length=200, description="a name, or a pattern such as train-*")] = "",
-        user: Annotated[str, Query(max_length=200)] = "",
-        queue: Annotated[str, Query(max_length=200)] = "",
-        label: Annotated[list[str] | None, Query(max_length=32, description="key=value, of live jobs")] = None,
-        array: Annotated[int, Query(ge=0, le=2**53, description="members of this array")] = 0,
-        sort: Annotated[Sort | None, Query(description="newest: running before waiting, then finished")] = None,
-        cursor: Annotated[str, Query(max_length=500, description="next_cursor of the page before")] = "",
         fold_arrays: Annotated[bool, Query(description="one row for each array of live jobs")] = False,
     ) -> Response:
-        """List jobs. With `sort` or another of the newer filters, in that order; else live ones by number."""
-        states, labels = tuple(state or ()), tuple(_label(text) for text in label or ())
-        filters = Filters(states, name, user, tenant or "", queue, labels, array, finished)
-        check_filters(filters, who, backend.state.config)
-        if sort or name or user or queue or labels or array or cursor or fold_arrays or len(states) > 1:
+        """List jobs. With `sort` or another of the newer parameters, in that order; else live ones by number."""
+        assert query.limit is not None
+        limit = query.limit
+        states, tenant = query.given.get("state", ()), query.given.get("tenant")
+        check_filters(query.given, who, backend.state.config)
+        newer = query.sort or query.cursor or query.fields or query.totals_by or fold_arrays or len(states) > 1
+        if newer or query.given.keys() - {"state", "tenant"}:
+            query = query if query.sort else replace(query, sort="newest")
             pool = backend.pools.reads if len(backend.state.jobs) <= LIST_AT_ONCE else backend.pools.heavy
-            return await pool.run(jobs.page, who, filters, sort or "newest", limit, cursor, fold_arrays)
+            return await pool.run(jobs.page, who, query, finished=finished, fold_arrays=fold_arrays)
 
         def compute() -> Response:
             found: list[api.JobView] = []
@@ -183,13 +192,6 @@ def _list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) ->
             return answer(api.JobList(found, following))
 
         return await backend.pools.reads.run(compute)
-
-
-def _label(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name or len(text) > LABEL_MAX:
-        raise invalid([Problem("bad_value", "label", f"label is '{short(text)}', expected key=value", short(text))])
-    return name, value
 
 
 def _one_job_routes(app: FastAPI, backend: Backend, explainer: Explainer, caller: Any, jobs: JobViews) -> None:

@@ -77,7 +77,7 @@ def live_job(job: Job, *, full: bool = False, waits_for: str = "", reached: int 
         array_id=job.array_id,
         array_index=job.array_index,
         replica_list=replicas,
-        ends_ms=_ends_ms(job),
+        ends_ms=ends_ms(job),
         devices_milli=spec.ask.device_milli,
         devices_text=devices_cell(spec.ask),
         **(_asked(spec) if full else {}),
@@ -95,7 +95,7 @@ def _asked(spec: JobSpec) -> dict[str, Any]:
     }
 
 
-def _ends_ms(job: Job) -> int:
+def ends_ms(job: Job) -> int:
     """Return when the job is expected to end, 0 where only its time limit is known."""
     tells = told_end_ms(job) or own_rest_ms(job) or job.predicted_ms or job.spec.estimated_duration_ms
     return expected_end_ms(job) if tells else 0

@@ -1,0 +1,188 @@
+"""Routes about nodes: list them, close and open them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import FastAPI, Path, Query
+from starlette.responses import Response
+
+from penstock.api import types as api
+from penstock.control import messages as msg
+from penstock.core.model.access import Scope
+from penstock.core.model.cluster import Node
+from penstock.core.model.ids import NodeName
+from penstock.core.model.resources import Device
+from penstock.core.state.state import State
+from penstock.server.backend import Backend
+from penstock.server.http.parsing import allow
+from penstock.server.http.responses import ApiError, answer
+from penstock.server.routes.openapi import returns
+from penstock.server.selecting import checked_pattern, name_matcher
+from penstock.server.tables import (
+    SEARCH_MAX,
+    Filter,
+    ListQuery,
+    ListTable,
+    groups_of,
+    list_query,
+    listed,
+    page_of,
+    yes_or_no,
+)
+from penstock.server.views.cluster import node_view
+
+NodePath = Annotated[str, Path(max_length=63, description="name of the node")]
+
+
+class NodeEntry(NamedTuple):
+    """A node and what of it is held, as it is filtered and counted."""
+
+    name: NodeName
+    node: Node
+    held: frozenset[int]
+    """Indexes of devices that are held, as a whole or in parts."""
+    free_cpu_milli: int
+
+    @property
+    def state(self) -> str:
+        return "draining" if self.node.draining and self.node.state == "ready" else self.node.state
+
+    @property
+    def open(self) -> bool:
+        return self.node.state == "ready" and not self.node.draining
+
+    def is_free(self, device: Device) -> bool:
+        """Return whether new work can have a device."""
+        return self.open and device.healthy and device.index not in self.held
+
+    @property
+    def free(self) -> int:
+        """Number of devices that new work can have."""
+        return sum(map(self.is_free, self.node.spec.devices))
+
+    @property
+    def unhealthy(self) -> int:
+        return sum(not device.healthy for device in self.node.spec.devices)
+
+
+def _models(entry: NodeEntry) -> set[str]:
+    return {device.model for device in entry.node.spec.devices}
+
+
+def _named(pattern: str) -> Callable[[NodeEntry], bool]:
+    named = name_matcher(checked_pattern(pattern, "name"))
+    return lambda entry: named(entry.name)
+
+
+def _searched(text: str) -> Callable[[NodeEntry], bool]:
+    wanted = text.casefold()
+
+    def matches(entry: NodeEntry) -> bool:
+        spec = entry.node.spec
+        places = (entry.name, spec.pool, spec.rack, spec.switch, spec.zone, *_models(entry))
+        texts = (*places, *(f"{name}={value}" for name, value in spec.labels))
+        return any(wanted in text.casefold() for text in texts)
+
+    return matches
+
+
+_TEXT = Annotated[str, Query(max_length=200)]
+_NAME = Annotated[str, Query(max_length=200, description="a name, or a pattern such as gpu-*")]
+_STATES = Annotated[
+    list[str] | None, Query(max_length=16, description="one or several of ready, draining, joining, lost")
+]
+_SEARCH = Annotated[str, Query(max_length=SEARCH_MAX, description="text in the name, place, model or a label")]
+NODES: ListTable[NodeEntry] = ListTable(
+    key="nodes",
+    view=api.NodeView,
+    id=lambda entry: entry.name,
+    sorts={
+        "name": lambda entry: entry.name,
+        "state": lambda entry: entry.state,
+        "pool": lambda entry: entry.node.spec.pool,
+        "rack": lambda entry: entry.node.spec.rack or None,
+        "devices": lambda entry: len(entry.node.spec.devices),
+        "free": lambda entry: entry.free,
+        "used": lambda entry: len(entry.held),
+        "unhealthy": lambda entry: entry.unhealthy,
+        "free_cpus": lambda entry: entry.free_cpu_milli,
+    },
+    filters={
+        "name": Filter(_NAME, "", _named),
+        "search": Filter(_SEARCH, "", _searched),
+        "pool": Filter(_TEXT, "", lambda text: lambda entry: entry.node.spec.pool == text),
+        "state": Filter(_STATES, None, lambda states: lambda entry: entry.state in states),
+        "model": Filter(_TEXT, "", lambda text: lambda entry: text in _models(entry)),
+        "rack": Filter(_TEXT, "", lambda text: lambda entry: entry.node.spec.rack == text),
+        "zone": Filter(_TEXT, "", lambda text: lambda entry: entry.node.spec.zone == text),
+        "draining": yes_or_no(lambda entry: entry.node.draining, "nodes that take no new work"),
+        "has_free": yes_or_no(lambda entry: entry.free > 0, "nodes with a device that new work can have"),
+        "unhealthy": yes_or_no(lambda entry: entry.unhealthy > 0, "nodes with an unhealthy device"),
+    },
+    groups={
+        "state": lambda entry: entry.state,
+        "pool": lambda entry: entry.node.spec.pool,
+        "rack": lambda entry: entry.node.spec.rack,
+        "zone": lambda entry: entry.node.spec.zone,
+        "model": lambda entry: ", ".join(sorted(_models(entry))),
+    },
+    devices=lambda entry: len(entry.node.spec.devices),
+)
+
+
+def node_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+    @app.get("/api/v1/nodes", **returns(api.NodeList))
+    async def list_nodes(who: caller, query: Annotated[ListQuery, list_query(NODES)]) -> Response:
+        """List nodes with their devices and who holds them; of jobs of others only that they do."""
+        return await backend.pools.reads.run(_listed, backend.state, backend.connected(), who, query)
+
+    @app.post("/api/v1/nodes/{node}/drain", **returns(api.DoneAnswer))
+    async def drain_node(
+        who: caller,
+        node: NodePath,
+        on: Annotated[bool, Query(description="false opens the node again")] = True,
+        evict: Annotated[bool, Query(description="ask running work to move")] = False,
+        evict_after: Annotated[int, Query(ge=0, le=10**10, description="ask it after this long (ms); 0: never")] = 0,
+        reason: Annotated[str, Query(max_length=1000)] = "",
+    ) -> Response:
+        """Close a node for new work, or open it again."""
+        allow(who.operates, "close or open nodes")
+        at_ms = backend.clock.unix_ms() + evict_after if evict_after else 0
+        reply = await backend.ask(msg.Drain(NodeName(node), on, who.user, reason, evict, at_ms))
+        if isinstance(reply, msg.Done) and not reply.found:
+            raise ApiError("not_found", f"there is no node '{node}'")
+        return answer(api.DoneAnswer(True))
+
+
+def _listed(state: State, connected: set[NodeName], who: Scope, query: ListQuery) -> Response:
+    page = page_of(NODES, query, entries_of(state))
+    views = [node_view(state, one.name, connected=one.name in connected, scope=who) for one in page.rows]
+    totals = dict(Counter(one.state for one in page.matching))
+    groups, left_out = groups_of(NODES, query, page.matching)
+    found = api.NodeList(views, page.cursor, totals, model_totals(page.matching), groups, left_out)
+    return listed(NODES, query, found)
+
+
+def entries_of(state: State) -> list[NodeEntry]:
+    """Return all nodes by name. Any thread."""
+    found = []
+    for name, node in sorted(state.nodes.copy().items()):
+        load = state.indexes.loads.get(name)
+        held = frozenset(index for index, holders in list(load.devices.items()) if holders) if load else frozenset()
+        found.append(NodeEntry(name, node, held, state.indexes.free[name].cpu_milli))
+    return found
+
+
+def model_totals(entries: Iterable[NodeEntry]) -> list[api.ModelTotal]:
+    """Return the devices of nodes by vendor and model."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for entry in entries:
+        for device in entry.node.spec.devices:
+            used = "used" if device.index in entry.held else "unhealthy" if not device.healthy else ""
+            counts[device.vendor, device.model, used or ("free" if entry.open else "closed")] += 1
+    found = []
+    for vendor, model in sorted({(vendor, model) for vendor, model, _ in counts}):
+        each = [counts[vendor, model, kind] for kind in ("free", "used", "unhealthy", "closed")]
+        found.append(api.ModelTotal(vendor, model, sum(each), *each))
+    return found
