@@ -69,6 +69,7 @@ from penstock.server.services.autoscaler import Autoscaler
 from penstock.server.services.billing import BillingService
 from penstock.server.services.certificates import CertificateService
 from penstock.server.services.estimates import EstimateService
+from penstock.server.services.history import HistoryService
 from penstock.server.services.quota_alerts import QuotaAlertService
 from penstock.store.address import Address, address_of, open_seat, remember
 
@@ -208,10 +209,11 @@ class _Running:
         self._backend.durable_seq = self._controller.state.seq
         self._foresight = EstimateService(self._backend)
         self._billing = BillingService(self._backend, self._store)
+        self._history = HistoryService(self._backend, self._store)
         self._access = AccessKeeper(self._backend)
         collector.settle()
         self._keepers: list[asyncio.Task[None]] = []
-        for keeper in (self._security.keep(), self._bound_log()):
+        for keeper in (self._security.keep(), self._bound_log(), self._history.keep()):
             self._keep(keeper)
         with contextlib.ExitStack() as said:
             if leads := self._controller.leads:
@@ -307,7 +309,8 @@ class _Running:
 
     async def _http(self, listeners: list[socket.socket]) -> None:
         security = self._security.api.context if self._security.api else None
-        server = Listener(create_app(self._backend, self._foresight, self._billing), security, self._limits.bounds())
+        app = create_app(self._backend, self._foresight, self._billing, self._history)
+        server = Listener(app, security, self._limits.bounds())
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, server.ask_to_end)
         ending = asyncio.create_task(self._watch_end(server))

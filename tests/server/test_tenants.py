@@ -412,6 +412,7 @@ OPERATIONS = {
     "PUT /secrets/{name}": Row("set secret", body={"value": SECRETS["value of a secret"], "tenant": Named("holder")}),
     "DELETE /secrets/{name}": Row("remove secret", query=TENANT),
     "POST /secret-key": Row("declare"),
+    "GET /timeline": Row("anybody", query="?from=2020-01-01T00:00Z&until=2020-01-02T00:00Z"),
     "GET /usage": Row("anybody", query="?by=tenant,user,queue,pool,job,node"),
     "GET /waste": Row("anybody", query="?by=tenant,user,queue,pool,job,node"),
     "GET /quotas": Row("anybody"),
@@ -777,6 +778,7 @@ def probes(world: World) -> list[tuple[str, str, Any]]:
           for number in (1, 2) for kind in ("json", "csv", "html") for language in ("en", "zh")),
         *(("GET", f"/jobs/{job_id}{what}", None)
           for job_id in world.jobs.values() for what in ("", "/explanation", "/events", "/outputs", "/logs?attempt=1")),
+        *(("GET", f"/timeline?by={by}", None) for by in ("node", "tenant", "user", "job")),
         ("POST", "/plan", room),
         ("POST", "/plan", {**room, "preemptible": False}),
         ("POST", "/plan", {**job, "devices": 2, "replicas": 2}),

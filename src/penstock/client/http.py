@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from penstock.api import types as api
+from penstock.api.history import TimelineView
 from penstock.api.invoices import InvoiceList
 from penstock.api.jobs import ActionAnswer
 from penstock.api.quotas import PoolList, QuotaList
@@ -86,6 +87,10 @@ class Client(HttpCaller):
         """Return estimated starts of waiting jobs, no older than `max_age_ms`."""
         query = {} if max_age_ms is None else {"max_age": max_age_ms}
         return self._call("GET", "/eta", api.EtaList, query=query)
+
+    def timeline(self, **query: Any) -> TimelineView:
+        """Return what jobs held: `from` and `until` (times with offset), by, node, tenant, user, job, limit, cursor."""
+        return self._call("GET", "/timeline", TimelineView, query=query)
 
     def eta_calibration(self) -> Score:
         """Return the accuracy of past estimates of starts."""

@@ -22,6 +22,7 @@ from penstock.server.routes.bill import bill_routes
 from penstock.server.routes.cluster import cluster_routes, foresight_routes, scheduling_routes
 from penstock.server.routes.config import declaring_routes
 from penstock.server.routes.events import event_routes
+from penstock.server.routes.history import history_routes
 from penstock.server.routes.invoices import invoice_routes, payment_routes
 from penstock.server.routes.job_actions import job_action_routes
 from penstock.server.routes.jobs import job_routes
@@ -34,9 +35,12 @@ from penstock.server.routes.usage import usage_routes
 from penstock.server.routes.waste import waste_routes
 from penstock.server.services.billing import BillingService
 from penstock.server.services.estimates import EstimateService
+from penstock.server.services.history import HistoryService
 
 
-def create_app(backend: Backend, estimates: EstimateService, billing: BillingService) -> FastAPI:
+def create_app(
+    backend: Backend, estimates: EstimateService, billing: BillingService, history: HistoryService
+) -> FastAPI:
     """Return the application; it owns nothing and ends nothing."""
     app = FastAPI(title="Penstock", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(Door, backend=backend)
@@ -60,6 +64,7 @@ def create_app(backend: Backend, estimates: EstimateService, billing: BillingSer
     scheduling_routes(app, backend, caller)
     foresight_routes(app, backend, estimates, caller)
     event_routes(app, backend, caller)
+    history_routes(app, backend, history, caller)
     bill_routes(app, backend, billing, caller)
     account_routes(app, backend, billing, caller)
     ledger_routes(app, backend, billing, caller)

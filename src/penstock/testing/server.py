@@ -36,6 +36,7 @@ from penstock.server.http.listener import Listener
 from penstock.server.http.transport import Transport, listen
 from penstock.server.services.billing import BillingService
 from penstock.server.services.estimates import EstimateService
+from penstock.server.services.history import HistoryService
 from penstock.store.sqlite import SqliteStore
 from penstock.testing.builders import GIB, cluster_file
 from penstock.testing.engine import BehaviourOf, FakeEngine, behaviour_of
@@ -149,7 +150,8 @@ class InProcessServer:
         ending.callback(self._backend.pools.close)
         estimates = EstimateService(self._backend)
         ending.callback(estimates.close)
-        app = create_app(self._backend, estimates, BillingService(self._backend, self._store))
+        billing = BillingService(self._backend, self._store)
+        app = create_app(self._backend, estimates, billing, HistoryService(self._backend, self._store))
         listener, socket = Listener(app, None, Limits().bounds()), listen(Transport())
         self.url = f"http://127.0.0.1:{socket.getsockname()[1]}"
         served = self._loop.run(listener.serve(sockets=[socket]))

@@ -292,6 +292,11 @@ def first_record_of_controller() -> int:
     return 1 + len(CALLERS) + TOKENS + SECRETS + 1 + 2 * INVOICES + CREDITS + 1
 
 
+def days_ago(days: int) -> str:
+    """Return a time for a query."""
+    return dt.datetime.fromtimestamp(time.time() - days * DAY_MS / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%MZ")
+
+
 def first_own_finished() -> int:
     return NODES * DEVICES + 1
 

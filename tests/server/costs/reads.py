@@ -16,6 +16,7 @@ def cases() -> Iterator[Case]:
     yield from _jobs()
     yield from _cluster()
     yield from _log()
+    yield from _history()
     yield from _money()
     yield from _sums()
     yield from _declared()
@@ -114,6 +115,22 @@ def _log() -> Iterator[Case]:
     yield Case("GET /events/stream", "64 after each other", "reader", lambda: stream * 64)
     wrong = [Sent("GET", "/events/stream", headers={"Last-Event-ID": "9" * 1_000})]
     yield Case("GET /events/stream", "from a number of many digits", "reader", lambda: wrong, REFUSED, True)
+
+
+def _history() -> Iterator[Case]:
+    month = "from=" + past.days_ago(30)
+    for by in ("node", "tenant", "user", "job"):
+        yield _read(f"/timeline?{month}&by={by}&limit=1000", f"a month by {by}, of all", "viewer")
+    yield _read(f"/timeline?{month}&limit=1000", "a month of a tenant, and of others that they held", "other_reader")
+    yield _read(f"/timeline?{month}&by=user&tenant={past.OWN}&user=mel&limit=1", "a month of one user")
+    for query, name in (
+        (f"from={past.days_ago(32)}", "beyond a month"),
+        ("from=0001-01-01T00:00Z", "the year 1"),
+        (f"{month}&limit=1001", "beyond a page"),
+        (f"{month}&tenant={past.OTHER}", "of another tenant"),
+        (f"{month}&cursor=" + "x" * 201, "beyond a cursor"),
+    ):
+        yield _read(f"/timeline?{query}", name, statuses=REFUSED, beyond=True)
 
 
 def _money() -> Iterator[Case]:

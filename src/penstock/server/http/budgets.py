@@ -82,6 +82,7 @@ BUDGETS: dict[str, CostBudget] = {
     "GET /eta/calibration": SUM,
     "GET /events": LOG,
     "GET /events/stream": LOG,
+    "GET /timeline": SUM,
     "GET /bill": SUM,
     "GET /accounts": PAGE,
     "POST /accounts/{tenant}/credits": CHANGE,

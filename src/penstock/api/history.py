@@ -1,0 +1,61 @@
+"""Answers that look back: timelines of allocations."""
+
+import msgspec
+
+
+class AllocationView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One bar: what an attempt held on one node in [start_ms, end_ms) (unix ms).
+
+    Of jobs that the caller does not see only node, devices and times are given, with `held`.
+    """
+
+    row: int
+    """Its place in `rows`, from 0."""
+    node: str
+    start_ms: int
+    end_ms: int | None
+    """None while it lasts."""
+    devices: list[int]
+    """Their indexes on the node."""
+    held_devices: float
+    """A part of a device counts as its part."""
+    job: int = 0
+    attempt: int = 0
+    name: str = ""
+    tenant: str = ""
+    user: str = ""
+    outcome: str = ""
+    """How the attempt ended; empty until it has ended on all its nodes."""
+    held: bool = False
+
+
+class TimelineRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    key: str
+    """Name of the node, tenant or user, or number of the job."""
+    bars: int
+    devices: int = 0
+    """Of a node, as it is now."""
+    density: list[float] = []
+    """Devices held on average in equal parts of the window, where bars were merged."""
+
+
+class TimelineView(msgspec.Struct, frozen=True):
+    """Allocations that overlap [from_ms, until_ms): the window that was asked for, widened to a grid."""
+
+    from_ms: int
+    until_ms: int
+    by: str
+    rows: list[TimelineRow]
+    bars: list[AllocationView]
+    """By row, then by start; empty where there are too many: then `merged`, and rows have `density`."""
+    merged: bool
+    bars_total: int
+    """On this page of rows."""
+    next_cursor: str
+    """Empty on the last page."""
+    seq: int
+    """The last record that was read."""
+    complete: bool
+    """False while a server that has just started still reads the log: later records are missing."""
+    since_ms: int
+    """Allocations that ended before may be missing; 0: none are."""

@@ -1,0 +1,224 @@
+"""Allocations: which nodes and devices each attempt held, and when. A fold of the log that goes on for ever.
+
+Unlike sessions (`sessions.py`), which are priced, an allocation is one bar of a timeline: all replicas of one attempt
+on one node, from their start until the last of them is gone. Only what has not ended is kept here.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from penstock.core.model import events as ev
+from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.errors import BrokenInvariant
+from penstock.core.model.ids import AttemptNumber, JobId, NodeName, TenantName, UserName
+from penstock.core.model.jobs import GangAsk, Outcome, ReplicaPlace
+
+
+class Allocation(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one attempt held on one node in [start_ms, end_ms) (unix ms); `end_ms` is 0 while it lasts."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    node: NodeName
+    start_ms: int
+    end_ms: int
+    device_milli: int
+    """Thousandths of devices; a part of a device counts as its part."""
+    tenant: TenantName
+    user: UserName
+    job_name: str
+    devices: tuple[int, ...] = ()
+    """Their indexes on the node, ascending."""
+    outcome: Outcome | str = ""
+    """How the attempt ended; empty until it has ended everywhere."""
+
+
+class OpenNode(msgspec.Struct, omit_defaults=True):
+    """The part of an attempt on one node."""
+
+    devices: tuple[int, ...]
+    models: tuple[tuple[str, int], ...]
+    """Thousandths of devices by model, ascending."""
+    replicas: int
+    """That are not gone yet."""
+    end_ms: int = 0
+
+
+class OpenAttempt(msgspec.Struct):
+    """An attempt that has not ended."""
+
+    number: AttemptNumber
+    start_ms: int
+    ranks: tuple[NodeName, ...]
+    """The node of each replica."""
+    nodes: dict[NodeName, OpenNode]
+
+
+class KnownJob(msgspec.Struct, omit_defaults=True):
+    """A job that has not ended."""
+
+    id: JobId
+    tenant: TenantName
+    user: UserName
+    name: str
+    asks: tuple[GangAsk, ...]
+    """Its own, then its alternatives."""
+    attempt: OpenAttempt | None = None
+
+
+class AllocationImage(msgspec.Struct, frozen=True):
+    """The whole of an `AllocationLog`."""
+
+    seq: int
+    time_ms: int
+    jobs: tuple[KnownJob, ...]
+    nodes: tuple[NodeSpec, ...]
+
+
+class AllocationLog:
+    """Folds records; `take` returns the allocations that a record has ended. For one thread."""
+
+    def __init__(self, image: AllocationImage | None = None) -> None:
+        image = image or AllocationImage(0, 0, (), ())
+        self.seq, self.time_ms = image.seq, image.time_ms
+        self.jobs: dict[JobId, KnownJob] = {known.id: known for known in image.jobs}
+        self._nodes: dict[NodeName, NodeSpec] = {spec.name: spec for spec in image.nodes}
+        self._on_node: dict[NodeName, set[JobId]] = {}
+        """Jobs with replicas that are not gone."""
+        for known in image.jobs:
+            for name, held in known.attempt.nodes.items() if known.attempt else ():
+                if not held.end_ms:
+                    self._on_node.setdefault(name, set()).add(known.id)
+
+    def image(self) -> AllocationImage:
+        """Return everything, to be encoded before the next record is taken."""
+        return AllocationImage(self.seq, self.time_ms, tuple(self.jobs.values()), tuple(self._nodes.values()))
+
+    def open(self) -> Iterator[Allocation]:
+        """Yield what has not ended, and parts that have ended of attempts that have not."""
+        for known in self.jobs.values():
+            if known.attempt is not None:
+                yield from _allocations(known, known.attempt, "")
+
+    def take(self, record: ev.Record) -> Sequence[Allocation]:
+        """Fold one record.
+
+        Raises: BrokenInvariant when it does not follow the last one.
+        """
+        if record.seq != self.seq + 1:
+            raise BrokenInvariant(f"record {record.seq} does not follow {self.seq}")
+        self.seq, self.time_ms = record.seq, max(self.time_ms, record.time_ms)
+        event = record.event
+        match event:
+            case ev.JobSubmitted():
+                spec = event.spec
+                asks = (spec.ask, *spec.alternatives)
+                self.jobs[event.job_id] = KnownJob(event.job_id, spec.tenant, event.user, spec.name, asks)
+            case ev.JobEdited():
+                self._edited(event)
+            case ev.NodeRegistered():
+                self._nodes[event.spec.name] = event.spec
+            case ev.AttemptAllocated():
+                self._allocated(event)
+            case ev.ReplicaExited():
+                self._exited(event)
+            case ev.NodeLost():
+                for job_id in sorted(self._on_node.pop(event.node, ())):
+                    self._leave(self.jobs[job_id], event.node)
+            case ev.AttemptEnded():
+                return self._ended(event)
+            case ev.JobFinished():
+                self.jobs.pop(event.job_id, None)
+            case _:
+                pass
+        return ()
+
+    def _edited(self, event: ev.JobEdited) -> None:
+        known, change = self.jobs[event.job_id], event.change
+        known.name = known.name if change.name is None else change.name
+        if change.ask is not None:
+            known.asks = (change.ask, *known.asks[1:])
+
+    def _allocated(self, event: ev.AttemptAllocated) -> None:
+        known = self.jobs[event.job_id]
+        chosen = known.asks[event.choice]
+        ask = chosen.sized(len(event.places)) if chosen.elastic else chosen
+        parts: dict[NodeName, tuple[set[int], dict[str, int], list[int]]] = {}
+        for rank, place in enumerate(event.places):
+            devices, models, replicas = parts.setdefault(place.node, (set(), {}, []))
+            replicas.append(rank)
+            devices.update(place.devices)
+            for model, milli in self._models(ask, rank, place):
+                models[model] = models.get(model, 0) + milli
+        nodes = {
+            name: OpenNode(tuple(sorted(devices)), tuple(sorted(models.items())), len(replicas))
+            for name, (devices, models, replicas) in parts.items()
+        }
+        known.attempt = OpenAttempt(event.attempt, self.time_ms, tuple(place.node for place in event.places), nodes)
+        for name in nodes:
+            self._on_node.setdefault(name, set()).add(event.job_id)
+
+    def _models(self, ask: GangAsk, rank: int, place: ReplicaPlace) -> Iterator[tuple[str, int]]:
+        """Yield models and thousandths of devices of one replica."""
+        each = ask.each_of(rank)
+        yield from each.claimed
+        if each.devices is not None and place.devices:
+            milli, devices = each.devices.milli // len(place.devices), self._nodes[place.node].devices
+            for index in place.devices:
+                yield devices[index].model, milli
+
+    def _exited(self, event: ev.ReplicaExited) -> None:
+        known = self.jobs.get(event.job_id)
+        if known is None or known.attempt is None or known.attempt.number != event.attempt:
+            return
+        node = known.attempt.ranks[event.rank]
+        held = known.attempt.nodes[node]
+        if held.end_ms:
+            return  # it was lost with its node before
+        held.replicas -= 1
+        if held.replicas == 0:
+            self._on_node[node].discard(known.id)
+            self._leave(known, node)
+
+    def _leave(self, known: KnownJob, node: NodeName) -> None:
+        assert known.attempt is not None, "it is listed for the node"
+        held = known.attempt.nodes[node]
+        held.replicas, held.end_ms = 0, self.time_ms
+
+    def _ended(self, event: ev.AttemptEnded) -> list[Allocation]:
+        known = self.jobs.get(event.job_id)
+        if known is None or known.attempt is None or known.attempt.number != event.attempt:
+            return []
+        attempt = known.attempt
+        for name, held in attempt.nodes.items():
+            if not held.end_ms:
+                self._on_node[name].discard(known.id)
+                self._leave(known, name)
+        known.attempt = None
+        return list(_allocations(known, attempt, event.outcome))
+
+
+def _allocations(known: KnownJob, attempt: OpenAttempt, outcome: str) -> Iterator[Allocation]:
+    for node, held in attempt.nodes.items():
+        yield Allocation(
+            known.id,
+            attempt.number,
+            node,
+            attempt.start_ms,
+            held.end_ms,
+            sum(milli for _, milli in held.models),
+            known.tenant,
+            known.user,
+            known.name,
+            held.devices,
+            outcome,
+        )
+
+
+def allocations(records: Iterable[ev.Record]) -> list[Allocation]:
+    """Return all allocations of a log, the ended ones in the order of their ends, then the open ones."""
+    log, done = AllocationLog(), list[Allocation]()
+    for record in records:
+        done += log.take(record)
+    return [*done, *log.open()]
