@@ -46,6 +46,33 @@ _KINDS = (
 _EDITORS = "Its JSON Schema: [schema/{of}.json](schema/{of}.json), `penstock schema {of}`; [in an editor](editors.md)."
 
 
+_FORMS = (
+    "## Forms of output",
+    "",
+    "Every command that prints a list or a thing takes these; `--columns`, `--sort` and `--watch` are of lists.",
+    "",
+    "| | |",
+    "|---|---|",
+    "| `-o wide` | the table with all columns, of which a narrow terminal else shows the first |",
+    "| `-o json`, `--json` | the whole answer, as the API gives it |",
+    "| `-o yaml` | the same as YAML |",
+    "| `-o csv` | a heading and a line for each item, with all fields; what is nested in a list stands there as JSON |",
+    "| `-o name` | what one types for each: the number of a job (`12[]` of an array), the name of a node |",
+    "| `--format '{id} {name:<20}'` | a line for each; `\\t`, `\\n`; `{array_counts.waiting}` for what is in a field |",
+    "| `--columns job,state,waited` | only these, in this order; also with `-o csv` |",
+    "| `--sort -waited` | numbers, durations and sizes by their amount; with `-` the greatest first |",
+    "| `--watch` | drawn anew every second |",
+    "",
+    "Names are those of fields of the JSON and of columns, the latter in small letters, with `_` for a space.",
+    "Where both have one name, tables show the column, and all else uses the field; times of fields are in ms.",
+    "",
+    "    penstock cancel $(penstock ps --mine --state waiting -o name) --yes",
+    "    penstock ps -a --columns id,name,exit_code -o csv",
+    "    penstock nodes --sort -memory",
+    "",
+)
+
+
 def lifecycles() -> str:
     parts = [
         "# Lifecycles",
@@ -191,8 +218,9 @@ def command_line() -> str:
         "| 10, 11 | `plan`: a job waits, its start is unknown. `sizing`: 10, no size that was tried reaches the goal |",
         "| 130 | interrupted |",
         "",
-        "`run` and `exec` end with the program's own code. With `--json` an error is JSON on standard error.",
+        "`run`, `attach` and `exec` end with the program's own code. With `--json` an error is JSON on standard error.",
         "",
+        *_FORMS,
     ]
     for title, panel in PANELS.items():
         parts += [f"## {title}", ""]

@@ -1,5 +1,7 @@
 """Every command in every situation: its examples, its help, wrong words, no server, no right, JSON, a closed pipe."""
 
+import csv
+import io
 import json
 import re
 import subprocess
@@ -8,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from penstock.cli import commands
 from penstock.cli.examples import EXAMPLES
@@ -61,6 +64,23 @@ def test_json_is_json(stage: Stage, name: str) -> None:
     told = stage.terminal()(*stage.words(f"{head} --json{dashes}{tail}")[1:], stdin=stdin)
     assert "Traceback" not in told.err
     assert json.loads(told.out or told.err) is not None
+
+
+@pytest.mark.parametrize("name", sorted(commands.LISTS - {"jobs"}))
+def test_every_list_has_every_form(stage: Stage, name: str) -> None:
+    words = {"checkpoints": [*name.split(), stage.names["1"]]}.get(name, name.split())
+    whole = stage.terminal()(*words, "-o", "csv")
+    rows = list(csv.reader(io.StringIO(whole.out)))
+    assert (whole.code, whole.err, {len(row) for row in rows[1:]} <= {len(rows[0])} if rows else True) == (0, "", True)
+    told = stage.terminal()(*words, "-o", "yaml")
+    assert (told.code, told.err, told.out != "") == (0, "", True)
+    assert yaml.safe_load(told.out) is not None
+    if len(rows) > 1:
+        first = rows[0][0]
+        told = stage.terminal()(*words, "--columns", first, "--sort", f"-{first}")
+        assert (told.code, told.err, told.out.split()[0].lower()) == (0, "", first.partition("_")[0])
+        assert len(stage.terminal()(*words, "--format", f"{{{first}}}").out.splitlines()) == len(rows) - 1
+        assert len(stage.terminal()(*words, "-o", "name").out.splitlines()) in (0, len(rows) - 1)
 
 
 @pytest.mark.parametrize("name", LEAVES)

@@ -15,7 +15,7 @@ def test_usage_and_waste_are_shown_and_written(penstock, server, tmp_path, words
     assert (shown.code, column in shown.out) == (0, True)
     (row,) = [one for one in penstock("usage", "--by", "job", *words, "--json").json()["rows"] if one["job"] == job]
     assert row["device_milli_ms"] >= 200_000
-    assert penstock("usage", "--by", "job", *words, "-o", "usage.csv").code == 0
+    assert penstock("usage", "--by", "job", *words, "--out", "usage.csv").code == 0
     with (tmp_path / "usage.csv").open() as file:
         (line,) = [line for line in csv.DictReader(file) if line["job"] == str(job)]
     assert float(line["device_hours"]) == pytest.approx(row["device_milli_ms"] / 3.6e9)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.api.types import TokenView
 from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, print_done, print_json, say, table
 from penstock.cli.place import client_of
@@ -72,8 +73,11 @@ def list_tokens(json: JsonOption = False) -> None:
         )
         for one in found
     ]
+    drop = ("by", "created", "in", "note")
     columns = ("token", "user", "for", "in", "created", "expires", "by", "note")
-    Console().print(table(columns, rows, drop=("by", "created", "in", "note"), text=("note",)))
+    Console().print(
+        table(columns, rows, drop=drop, text=("note",), of=found, kind=TokenView, key="id", empty="no tokens")
+    )
 
 
 @token.command("revoke")

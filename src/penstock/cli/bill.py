@@ -5,6 +5,7 @@ import io
 from decimal import Decimal
 from typing import Annotated
 
+import msgspec
 import typer
 
 from penstock.cli.options import JsonOption
@@ -34,7 +35,8 @@ def bill(
     """Show what each tenant owes for a month, and for what."""
     found = client_of().bills(tenant, month)
     if json:
-        print_json(found)
+        lines = [(one.tenant, one.currency, msgspec.to_builtins(line)) for one in found.bills for line in one.lines]
+        print_json(found, of=[{"tenant": whose, **line, "currency": currency} for whose, currency, line in lines])
         return
     if as_csv:
         from penstock.report.invoice import LINE_COLUMNS, exact_cells, harmless

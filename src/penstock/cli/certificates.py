@@ -39,9 +39,8 @@ def certificates(
         print_json({"trusted": str(keeper.trusted_file), "certificates": shown})
         return
     rows = [_row(one) for one in shown]
-    Console().print(
-        table(["what", "name", "also for", "until", "renewed from"], rows, drop=("also for", "renewed from"))
-    )
+    columns, drop = ("what", "name", "also for", "until", "renewed from"), ("also for", "renewed from")
+    Console().print(table(columns, rows, drop=drop, of=shown, key="subject"))
     if rotate or dropped:
         say(*_said(keeper, shown, rotated=rotate, dropped=dropped))
 

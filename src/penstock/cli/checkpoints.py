@@ -130,9 +130,6 @@ def _names(path: Path) -> int:
 
 
 def _print(checked: Checked) -> None:
-    if not checked.found:
-        say(f"no checkpoints in {checked.folder}")
-        return
     now_ms = time.time_ns() // 1_000_000
     rows = [
         [
@@ -152,8 +149,10 @@ def _print(checked: Checked) -> None:
         ("step", "size", "shared", "ranks", "attempt"),
         ("layout", "shared", "ranks", "attempt", "saved", "size"),
     )
-    Console().print(table(columns, rows, right=right, drop=drop, text=("state",)))
-    say(f"in {checked.folder}")
+    Console().print(
+        table(columns, rows, right=right, drop=drop, text=("state",), of=checked.found, kind=CheckpointView, key="step")
+    )
+    say(f"in {checked.folder}" if rows else f"no checkpoints in {checked.folder}")
 
 
 def _verdict(view: CheckpointView) -> "str | Text":

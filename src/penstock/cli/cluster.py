@@ -7,6 +7,7 @@ import typer
 from penstock.api import types as api
 from penstock.cli.completion import complete_nodes
 from penstock.cli.errors import NotThere
+from penstock.cli.forms import chosen
 from penstock.cli.node_page import is_held, print_node, state_text
 from penstock.cli.options import JsonOption, duration_ms
 from penstock.cli.output import Console, marked, print_done, print_json, say, table
@@ -38,16 +39,20 @@ def nodes(
             raise NotThere(f"there is no node '{name}'", hint=nearest(name, known))
         if json:
             print_json(known[name])
-        else:
+            return
+        if not chosen().of_items:
             print_node(known[name])
-        return
+            return
+        found = [known[name]]
     if json:
         print_json({"nodes": found})
         return
     rows = [_node_row(node) for node in found]
     drop = ("switch", "rack", "memory", "pool", "CPUs", "jobs", "devices (x: held)")
     columns = ("node", "state", "pool", "rack", "switch", "CPUs", "memory", "devices (x: held)", "jobs")
-    Console().print(table(columns, rows, right=("CPUs",), drop=drop, text=("state",)))
+    Console().print(
+        table(columns, rows, right=("CPUs",), drop=drop, text=("state",), of=found, kind=api.NodeView, key="name")
+    )
 
 
 def _node_row(node: api.NodeView) -> tuple[str, ...]:
@@ -101,7 +106,7 @@ def defrag(json: JsonOption = False) -> None:
     """Show which jobs would move to fit a gang, and at what cost. Nothing moves."""
     found = client_of().defrag()
     if json:
-        print_json(found)
+        print_json(found, of=found.found)
         return
     for one in found.found:
         moves = ", ".join(f"{move.job} ({format_duration(move.cost_device_ms)} x device)" for move in one.moves)

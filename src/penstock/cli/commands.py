@@ -105,6 +105,18 @@ GROUPS: dict[str, dict[str, Entry]] = {
     },
 }
 
+TABLES = frozenset({
+    "ps", "jobs", "nodes", "pools", "quota", "eta", "usage", "checkpoints", "certificates",
+    "money accounts", "money invoice list", "money ledger", "token list", "secret list",
+})  # fmt: skip
+"""Commands with a table that knows its items: columns and fields have names."""
+LISTS = TABLES | {"queue", "alerts", "defrag", "events", "money bill"}
+"""Commands that print a list: it can be sorted, watched, and some of its columns chosen."""
+WATCHED = LISTS - {"events"}
+"""Lists that take `--watch`; what happens is followed instead."""
+STREAMS = frozenset({"run", "logs", "export", "manifests", "schema", "money invoice show"})
+"""Commands whose output is a program's own, or a document, and has no other form."""
+
 TOP = {name: entry for panel in PANELS.values() for name, entry in panel.items()}
 
 FORMER = {

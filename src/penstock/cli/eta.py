@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from penstock.api import types as api
+from penstock.cli import forms
 from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, print_json, say, table
 from penstock.cli.place import client_of
@@ -48,7 +49,7 @@ def _print_etas(jobs: Collection[int], found: api.EtaList, *, as_json: bool) -> 
     if as_json:
         print_json(api.EtaList(found.made_ms, found.samples, found.untold, chosen))
         return
-    if not chosen:
+    if not chosen and not forms.chosen().bare:
         say(_not_simulated(found.untold) if found.untold else "no job waits")
         return
     ordered = sorted(chosen, key=lambda j: (not j.likely_ms, j.likely_ms, j.id))
@@ -59,6 +60,8 @@ def _print_etas(jobs: Collection[int], found: api.EtaList, *, as_json: bool) -> 
             rows,
             right=("job",),
             drop=("waited", "queue", "8 of 10 such starts"),
+            of=ordered,
+            kind=api.EtaView,
         )
     )
     if found.untold:

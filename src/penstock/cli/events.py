@@ -4,9 +4,12 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
-from penstock.cli.output import json_line, raw, say
+from penstock.cli.errors import UsageError
+from penstock.cli.forms import chosen
+from penstock.cli.output import json_line, print_json, raw, say
 from penstock.cli.place import client_of
 from penstock.cli.story import story
 from penstock.core.model.events import Record
@@ -28,6 +31,15 @@ def events(
     client = client_of()
     seq = client.cluster().seq
     records = client.job_events(job) if job is not None else client.events(max(0, seq - last))
+    if chosen().of_items or chosen().output == "yaml":
+        if follow:
+            raise UsageError("--follow prints lines or JSON, no other form", hint="leave --follow out")
+        kept = records[-last:] if last else []
+        flat = [(record.seq, record.time_ms, msgspec.to_builtins(record.event)) for record in kept]
+        print_json(
+            {"events": kept}, of=[{"seq": seq, "time_ms": time_ms, **event} for seq, time_ms, event in flat], key="seq"
+        )
+        return
     for record in records[-last:] if last else []:
         _print(record, as_json=json)
     if not records and not follow and last:

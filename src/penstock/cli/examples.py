@@ -61,7 +61,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "sizing": ("penstock sizing trace.csv --wait p90=30m",),
     # Money
-    "usage": ("penstock usage --by user", "penstock usage --waste", "penstock usage -o usage.csv"),
+    "usage": ("penstock usage --by user", "penstock usage --waste", "penstock usage --out usage.csv"),
     "money accounts": ("penstock money accounts", "penstock money accounts vision"),
     "money bill": ("penstock money bill",),
     "money invoice list": ("penstock money invoice list",),

@@ -6,12 +6,13 @@ A command is imported when it is called: help, completion and every other comman
 import os
 import sys
 from importlib import import_module
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from penstock.cli.commands import FORMER, GROUPS, MEANINGS, PANELS, TOP, Entry
+from penstock.cli.commands import FORMER, GROUPS, MEANINGS, PANELS, TOP, WATCHED, Entry
 from penstock.cli.helping import PlainGroup
 
 
@@ -40,7 +41,7 @@ def load(name: str) -> Any:
     else:
         holder.command(word, hidden=entry.hidden, cls=PlainCommand)(declared)
 
-    return complete(typer.main.get_group(holder).commands[word], name, watch=entry.watch)
+    return complete(typer.main.get_group(holder).commands[word], name, watch=entry.watch or name in WATCHED)
 
 
 class LazyGroup(PlainGroup):
@@ -138,6 +139,12 @@ def top(
     """Penstock pools accelerators and lets the right ML job through at the right moment."""
 
 
+def _wants_json(words: list[str]) -> bool:
+    """Return whether a command line asks for JSON: then its error is, too."""
+    after = {word for option, word in pairwise(words) if option in ("-o", "--output")}
+    return "json" in after or not {"--json", "-ojson", "--output=json"}.isdisjoint(words)
+
+
 def main() -> None:
     """Run the program; a known error ends it with a message and a code of its own (docs/cli.md)."""
     words = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
@@ -164,7 +171,7 @@ def main() -> None:
         known = error if isinstance(error, PenstockError) else as_ours(error)
         if known is None:
             raise
-        sys.exit(print_error(known, as_json="--json" in words))
+        sys.exit(print_error(known, as_json=_wants_json(words)))
 
 
 if __name__ == "__main__":

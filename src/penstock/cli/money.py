@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from penstock.api.invoices import InvoiceView
+from penstock.api.types import AccountView
+from penstock.cli.forms import chosen
 from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, print_document, print_done, print_encoded, print_json, say, table
 from penstock.cli.place import client_of
@@ -34,8 +37,10 @@ def account(
     for one in found.accounts:
         amounts = (one.balance, one.credit, one.owed, one.unbilled, one.month_spent, one.day_cost)
         rows.append((one.tenant, *(money(amount, found.digits) for amount in amounts), one.held))
+    drop = ("a day", "unbilled", "month", "owed", "credit")
+    accounts = found.accounts
     Console().print(
-        table(columns, rows, right=columns[1:7], drop=("a day", "unbilled", "month", "owed", "credit"), text=("held",))
+        table(columns, rows, right=columns[1:7], drop=drop, text=("held",), of=accounts, kind=AccountView, key="tenant")
     )
     say(f"amounts in {found.currency}")
     for one in found.accounts:
@@ -88,15 +93,20 @@ def ledger(
     if json:
         print_json(found)
         return
-    rows = []
+    rows, items = [], []
     for entry in found.entries:
         for at, posting in enumerate(entry.postings):
             about = (str(entry.seq), entry.time or format_time(entry.time_ms), entry.text) if at == 0 else ("", "", "")
             debit = money(posting.amount, found.digits) if posting.amount > 0 else ""
             paid = money(-posting.amount, found.digits) if posting.amount < 0 else ""
             rows.append((*about, posting.account, debit, paid))
+            record = {"record": entry.seq, "time_ms": entry.time_ms, "text": entry.text}
+            items.append({**record, "account": posting.account, "amount": posting.amount})
+    drop = ("time", "entry")
     columns = ("record", "time", "entry", "account", "debit", "credit")
-    Console().print(table(columns, rows, right=("record", "debit", "credit"), drop=("time", "entry"), text=("entry",)))
+    Console().print(
+        table(columns, rows, right=("record", *columns[4:]), drop=drop, text=("entry",), of=items, key="record")
+    )
     balances = [(name, money(amount, found.digits)) for name, amount in found.balances.items()]
     Console().print(table(("account", "balance"), balances, right=("balance",)))
 
@@ -112,7 +122,7 @@ def list_invoices(
     if json:
         print_json(found)
         return
-    if not found.invoices:
+    if not found.invoices and not chosen().bare:
         say("nothing is open" if only_open else "no invoices")
         return
     rows = []
@@ -121,7 +131,10 @@ def list_invoices(
         shown = [money(amount, found.digits) for amount in amounts]
         rows.append((head.number, head.tenant, head.month, head.issued_time[:10], *shown, head.corrects))
     columns = ("number", "tenant", "month", "issued", "total", "paid", "corrected", "due", "corrects")
-    Console().print(table(columns, rows, right=columns[4:8], drop=("corrects", "corrected", "paid", "issued", "month")))
+    drop = ("corrects", "corrected", "paid", "issued", "month")
+    Console().print(
+        table(columns, rows, right=columns[4:8], drop=drop, of=found.invoices, kind=InvoiceView, key="number")
+    )
     if found.left_out:
         say(f"and {counted(found.left_out, 'older one')}: --tenant TENANT lists those of one tenant")
     say(f"amounts in {found.currency}; months of {found.time_zone}")
@@ -133,7 +146,7 @@ def list_invoices(
 @invoice.command("show")
 def show_invoice(
     number: NumberArgument,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write: .pdf, .html, .csv or .json.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="File to write: .pdf, .html, .csv or .json.")] = None,
     language: Annotated[str, typer.Option(help="en or zh.")] = "en",
     json: JsonOption = False,
 ) -> None:

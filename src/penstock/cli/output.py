@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.cli import forms
+from penstock.cli.rows import Rows, items_of
 from penstock.cli.tables import Table
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.foreign import in_json, lines, one_line
@@ -60,7 +62,9 @@ STATE_STYLE = {
 
 
 def say(*said: str, err: bool = False) -> None:
-    """Print each text as one line, to standard output or standard error."""
+    """Print each text as one line, to standard output or standard error; to the first not among items for programs."""
+    if forms.chosen().bare and not err:
+        return
     out = sys.stderr if err else sys.stdout
     out.write("".join(one_line(each) + "\n" for each in said))
     out.flush()
@@ -89,8 +93,52 @@ def flush() -> None:
     sys.stdout.flush()
 
 
-def print_json(value: Any) -> None:
-    print_encoded(msgspec.json.format(msgspec.json.encode(value), indent=2))
+def print_json(value: Any, *, of: Sequence[Any] | None = None, key: str = "") -> None:
+    """Print a value for programs, in the form that was chosen: JSON unless another is.
+
+    Args:
+        of: its items where items are wanted; by default those of the one list in it, or the value itself.
+        key: the field that holds what one types for an item.
+    """
+    form = forms.chosen()
+    if form.of_items:
+        _print_rows(Rows(items_of(value) if of is None else of, key=key), form)
+    elif form.output == "yaml":
+        print_document(yaml_of(value))
+    else:
+        print_encoded(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def yaml_of(value: Any) -> str:
+    """Return a value as YAML, which reads as the same value; with escapes for all that a terminal would obey."""
+    import yaml
+
+    plain = msgspec.to_builtins(value)
+    text = yaml.safe_dump(plain, allow_unicode=True, sort_keys=False, width=10_000)
+    return text if text == lines(text) else yaml.safe_dump(plain, allow_unicode=False, sort_keys=False, width=10_000)
+
+
+def _print_rows(rows: Rows, form: forms.Form) -> None:
+    """Print items in the form that was chosen."""
+    forms.answered()
+    if form.sort:
+        rows = rows.sorted(form.sort)
+    if form.output == "csv":
+        sys.stdout.write(rows.csv(form.columns))
+    elif form.output == "name":
+        sys.stdout.write("".join(one_line(name) + "\n" for name in rows.names()))
+    elif form.template:
+        sys.stdout.write("".join(lines(line) + "\n" for line in rows.filled(form.template)))
+    else:
+        Console().fit(rows_table(rows, form.columns))
+
+
+def rows_table(rows: Rows, columns: Sequence[str]) -> Table:
+    """Return a table of fields; where all are shown, the last are left out first at a narrow terminal."""
+    rows.known("--columns", columns)
+    names = list(columns) or rows.fields
+    cells = [[rows.text(at, name) for name in names] for at in range(len(rows))]
+    return Table(names, cells, drop=() if columns else names[:0:-1])
 
 
 def print_done(value: Any, *said: str, as_json: bool) -> None:
@@ -157,17 +205,36 @@ class Console:
         if isinstance(what, Table):
             self._print_table(what)
             return
+        if forms.chosen().bare:
+            return
         shown = _Harmless(one_line(what) if isinstance(what, str) else what)
         self._rich.print(shown, soft_wrap=self._width is not None)
 
     def _print_table(self, shown: Table) -> None:
-        """Print a table; what does not fit a terminal is left out in the table's own order, and named."""
+        """Print a table in the form that was chosen; what does not fit is left out in the table's order, and named."""
+        form = forms.chosen()
+        if shown.of is None and (form.bare or form.columns):
+            return  # a table beside the list that was asked for
+        if form.bare:
+            _print_rows(shown.rows(), form)
+            return
+        if not shown and shown.empty:
+            say(shown.empty)
+            return
+        if shown.of is not None and form.of_items:
+            shown = shown.arranged(form.columns, form.sort)
+            forms.answered()
+        self.fit(shown)
+
+    def fit(self, shown: Table) -> None:
+        """Print a table as it is, but for the columns that a terminal has no room for."""
         from rich.text import Text
 
-        fitted, left_out = shown.fitted(self._rich.width if self._width is None else None)
+        narrow = self._width is None and forms.chosen().output != "wide"
+        fitted, left_out = shown.fitted(self._rich.width if narrow else None)
         self._rich.print(_Harmless(fitted), soft_wrap=True)
         if left_out:
-            note = f"not shown for lack of width: {', '.join(reversed(left_out))}"
+            note = f"not shown for lack of width: {', '.join(reversed(left_out))} (-o wide shows all)"
             self._rich.print(_Harmless(Text(note, style="dim")))
 
 
@@ -191,10 +258,14 @@ def table(
     right: Sequence[str] = (),
     drop: Sequence[str] = (),
     text: Sequence[str] = (),
+    of: Sequence[Any] | None = None,
+    kind: type[msgspec.Struct] | None = None,
+    key: str = "",
+    empty: str = "",
 ) -> Table:
     """Return a plain table (see `Table`): columns in `right` are aligned to the right, those in `drop` may be left out,
-    those in `text` may be cut."""
-    return Table(columns, rows, right=right, drop=drop, text=text)
+    those in `text` may be cut; `of` are the items of the rows, of one `kind`, and `key` names them."""
+    return Table(columns, rows, right=right, drop=drop, text=text, of=of, kind=kind, key=key, empty=empty)
 
 
 def marked(pattern: str, *given: object) -> "Text":

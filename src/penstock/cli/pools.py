@@ -1,8 +1,9 @@
 """`penstock pools` and `quota`: capacity, allocations, and their holders."""
 
 from penstock.cli.options import JsonOption
-from penstock.cli.output import Console, print_json, say, table
+from penstock.cli.output import Console, print_json, table
 from penstock.cli.place import client_of
+from penstock.core.model.answers import PoolStats, QuotaRow
 from penstock.core.model.quantities import format_milli, format_resource, format_size, format_time
 
 
@@ -31,10 +32,12 @@ def pools(json: JsonOption = False) -> None:
     amounts_shown = ("total", "allocated", "reserved", "available", "out", "used")
     columns = ("pool", "nodes open", *amounts_shown, "devices", "CPUs", "memory", "parts")
     drop = ("parts", "out", "reserved", "memory", "CPUs", "allocated", "nodes open", "devices", "total")
-    if rows:
-        Console().print(table(columns, rows, right=(*amounts_shown, "CPUs"), drop=drop))
-    else:
-        say("no pools are declared")
+    none = "no pools are declared"
+    Console().print(
+        table(
+            columns, rows, right=(*amounts_shown, "CPUs"), drop=drop, of=listed, kind=PoolStats, key="name", empty=none
+        )
+    )
 
 
 def _counts(counts: object) -> list[tuple[str, int]]:
@@ -56,10 +59,11 @@ def quota(json: JsonOption = False) -> None:
         alert = f"{one.alerted} % {format_time(one.alerted_ms)}" if one.alerted else ""
         rows.append((f"{one.kind} {one.name}", one.resource, *shown, mark, alert))
     columns = ("of", "resource", "used", "guaranteed", "max", "borrowed", "lent", "reached", "alert")
-    if rows:
-        Console().print(table(columns, rows, right=columns[2:-1], drop=("alert", "lent", "borrowed", "guaranteed")))
-    else:
-        say("no quotas are declared: max and guaranteed of queues, max of tenants")
+    drop = ("alert", "lent", "borrowed", "guaranteed")
+    none = "no quotas are declared: max and guaranteed of queues, max of tenants"
+    Console().print(
+        table(columns, rows, right=columns[2:-1], drop=drop, of=found.quotas, kind=QuotaRow, key="name", empty=none)
+    )
     held = [
         (one.tenant, one.user or "-", one.queue, one.resource, format_resource(one.resource, one.used), str(one.jobs))
         for one in found.holders

@@ -3,14 +3,17 @@
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from penstock.api import types as api
 from penstock.cli.completion import complete_queues, complete_tenants
+from penstock.cli.forms import chosen
 from penstock.cli.options import JsonOption, one_of, pairs
 from penstock.cli.output import Console, print_json, say, styled, table
 from penstock.cli.place import client_of
 from penstock.cli.remaining import left
+from penstock.core.model.errors import InvalidInput, nearest
 from penstock.core.model.jobs import FINAL_STATES
 from penstock.core.model.quantities import format_duration
 
@@ -60,13 +63,21 @@ def ps(
     ] = None,
     label: Annotated[list[str] | None, typer.Option("--label", "-l", help="With this label, NAME=VALUE.")] = None,
     array: Annotated[int | None, typer.Option("--array", help="The members of this array.", min=1)] = None,
-    sort: Annotated[str, typer.Option("--sort", help="newest, id, priority or submitted.")] = "newest",
+    sort: Annotated[
+        str,
+        typer.Option(
+            "--sort",
+            metavar="ORDER",
+            help="newest, id, priority or submitted; or sort the page by a column or field, -NAME: greatest first.",
+        ),
+    ] = "newest",
     limit: Annotated[int, typer.Option("--limit", "-n", help="Jobs on a page.", min=1, max=1000)] = 100,
     cursor: Annotated[str, typer.Option("--cursor", help="The next page, as the one before names it.")] = "",
     json: JsonOption = False,
 ) -> None:
     """List jobs. Running before waiting, newest first; an array is one line. --all lists finished jobs, too."""
     client = client_of()
+    order = _sort_of(sort)
     states = [one_of("--state", each, STATES) for each in state or []]
     query: dict[str, Any] = {
         "state": states,
@@ -76,7 +87,7 @@ def ps(
         "queue": queue,
         "label": [f"{key}={value}" for key, value in pairs("--label", label or []).items()],
         "array": array,
-        "sort": one_of("--sort", sort, SORTS),
+        "sort": order,
         "finished": "true" if all else None,
         "fold_arrays": "true" if array is None else None,
         "cursor": cursor,
@@ -89,18 +100,32 @@ def ps(
     _print(listed, filtered=any((states, name, mine, user, tenant, queue, label, array)), finished=all)
 
 
+def _sort_of(sort: str) -> str:
+    """Return the server's order; a column or field sorts the page that came. Raises: InvalidInput for neither."""
+    if sort in SORTS:
+        return sort
+    name = sort.removeprefix("-")
+    known = [*COLUMNS, *(field.encode_name for field in msgspec.structs.fields(api.JobView))]
+    if name not in known:
+        hint = nearest(name, [*SORTS, *known])
+        raise InvalidInput(f"--sort is '{sort}', expected one of {', '.join(SORTS)}, or a column or field", hint=hint)
+    return SORTS[0]
+
+
 def _print(listed: api.JobList, *, filtered: bool, finished: bool) -> None:
     now_ms = time.time_ns() // 1_000_000
-    if listed.jobs:
-        rows = [_row(job, now_ms) for job in listed.jobs]
-        Console().print(table(COLUMNS, rows, right=RIGHT, drop=DROP, text=("why",)))
+    rows = [_row(job, now_ms) for job in listed.jobs]
+    if rows or chosen().bare:
+        Console().print(
+            table(COLUMNS, rows, right=RIGHT, drop=DROP, text=("why",), of=listed.jobs, kind=api.JobView, key="job")
+        )
     counts = [f"{listed.totals[state]:,} {state}" for state in LIVE if listed.totals.get(state)]
     where = " that match" if filtered else ""
     say(", ".join(counts) + where if counts else f"no jobs{where} are running or waiting")
     if not counts and not finished:
         say("finished ones: penstock ps --all")
     if listed.next_cursor:
-        say(f"more: the same with --cursor {listed.next_cursor}")
+        say(f"more: the same with --cursor {listed.next_cursor}", err=chosen().bare)
 
 
 def _row(job: api.JobView, now_ms: int) -> "tuple[str | Text, ...]":

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
+from penstock.api.types import SecretView
 from penstock.cli.options import JsonOption
-from penstock.cli.output import Console, print_done, print_json, say, table
+from penstock.cli.output import Console, print_done, print_json, table
 from penstock.cli.place import client_of
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.quantities import format_time
@@ -58,11 +59,9 @@ def list_secrets(json: JsonOption = False) -> None:
     if json:
         print_json(found)
         return
-    if not found:
-        say("no secrets are set: penstock secret set NAME")
-        return
     rows = [(one.name, one.tenant or "-", one.owner or "-", format_time(one.set_ms), one.by) for one in found]
-    Console().print(table(("secret", "tenant", "user", "set", "by"), rows, drop=("by", "set")))
+    columns, none = ("secret", "tenant", "user", "set", "by"), "no secrets are set: penstock secret set NAME"
+    Console().print(table(columns, rows, drop=("by", "set"), of=found, kind=SecretView, key="name", empty=none))
 
 
 @secret.command("remove")

@@ -27,7 +27,7 @@ def show(job: JobArgument, json: JsonOption = False) -> None:
     client = client_of()
     shown, records = client.job(job), client.job_events(job)
     if json:
-        print_json({"job": shown, "events": records})
+        print_json({"job": shown, "events": records}, of=[shown])
         return
     why = client.explain(job) if shown.state not in FINAL_STATES else None
     _print_job(shown, records, why, time.time_ns() // 1_000_000)

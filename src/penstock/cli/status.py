@@ -15,7 +15,7 @@ def status(json: JsonOption = False) -> None:
     client = client_of()
     shown, alerts, me = client.cluster(), client.alerts(), client.me()
     if json:
-        print_json({"cluster": shown, "alerts": alerts, "user": me.user})
+        print_json({"cluster": shown, "alerts": alerts, "user": me.user}, of=[shown])
         return
     for name, text in _facts(shown, me.user, client.address):
         Console().print(marked("[bold]{}[/] {}", f"{name:<9}", text))

@@ -27,7 +27,7 @@ def submit(
         return
     answer = client_of().submit(request_of(what, shape), idempotency_key=key)
     if json:
-        print_json(answer)
+        print_json(answer, of=answer.jobs)
         return
     again = " (submitted before under this key)" if answer.repeated else ""
     if len(answer.jobs) > 8:

@@ -5,11 +5,13 @@ stay are too wide, lines are longer than the terminal: what one copies or types 
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, Union
 
+from penstock.cli.rows import Rows, column_name
 from penstock.core.model.foreign import one_line
 
 if TYPE_CHECKING:
+    import msgspec
     from rich.text import Text
 
 GAP = 2
@@ -28,6 +30,10 @@ class Table:
         right: columns aligned to the right.
         drop: columns left out where the width does not suffice, in this order.
         text: columns of prose, which are cut with "…" before any column is left out; none that is typed or copied.
+        of: the item of each row, whose fields have names too.
+        kind: the struct that the items are of.
+        key: the field, or column, that holds what one types for an item.
+        empty: printed in place of a table without rows.
     """
 
     def __init__(
@@ -38,11 +44,18 @@ class Table:
         right: Sequence[str] = (),
         drop: Sequence[str] = (),
         text: Sequence[str] = (),
+        of: Sequence[Any] | None = None,
+        kind: "type[msgspec.Struct] | None" = None,
+        key: str = "",
+        empty: str = "",
     ) -> None:
         unknown = [name for name in (*right, *drop, *text) if name not in columns]
         if unknown:
             raise ValueError(f"no such columns: {', '.join(unknown)}")
         self._right, self._drop, self._prose = frozenset(right), tuple(drop), tuple(text)
+        self.of, self.empty = of, empty
+        self._kind, self._key = kind, key
+        self._all = list(columns), rows
         used = [at for at in range(len(columns)) if not rows or any(row[at] for row in rows)]
         self._used = [columns[at] for at in used]
         self._headings = [_cell(columns[at]) for at in used]
@@ -51,6 +64,40 @@ class Table:
             name: max(_width(self._headings[at][0]), *(_width(row[at][0]) for row in self._rows), 0)
             for at, name in enumerate(self._used)
         }
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def rows(self) -> Rows:
+        """Return the items with their fields, and the cells of all columns."""
+        columns, rows = self._all
+        cells = {column_name(name): [_cell(row[at])[0] for row in rows] for at, name in enumerate(columns)}
+        return Rows(self.of or (), kind=self._kind, key=self._key, columns=cells)
+
+    def arranged(self, columns: Sequence[str], sort: str) -> "Table":
+        """Return a table of these columns or fields, all where none is named, and sorted. Raises: UsageError."""
+        source = self.rows()
+        headings, cells = self._all
+        places = {column_name(name): at for at, name in reversed(list(enumerate(headings)))}
+        source.known("--columns", columns)
+        order = source.order(sort) if sort else range(len(cells))
+        if not columns:
+            return Table(headings, [cells[at] for at in order], right=tuple(self._right), drop=self._drop,
+                         text=tuple(self._prose), of=self.of, empty=self.empty)  # fmt: skip
+        shown = [places.get(column_name(name)) for name in columns]
+        rows = [
+            [source.text(at, name) if place is None else cells[at][place]
+             for name, place in zip(columns, shown, strict=True)]
+            for at in order
+        ]  # fmt: skip
+        names = [name if place is None else headings[place] for name, place in zip(columns, shown, strict=True)]
+        right = [
+            name
+            for at, name in enumerate(names)
+            if name in self._right or (shown[at] is None and all(_is_number(row[at]) for row in rows))
+        ]
+        prose = [name for name in names if name in self._prose]
+        return Table(names, rows, right=right, text=prose, of=self.of, empty=self.empty)
 
     def fitted(self, width: int | None) -> "tuple[Text, list[str]]":
         """Return the table for a width (None: any), and the columns that were left out."""
@@ -100,6 +147,10 @@ class Table:
             else:
                 break
         return shown, widths, left_out
+
+
+def _is_number(cell: Cell) -> bool:
+    return str(cell).removeprefix("-").replace(".", "", 1).isdecimal()
 
 
 def _whole(widths: list[int]) -> int:

@@ -23,7 +23,7 @@ def usage(
     waste: Annotated[
         bool, typer.Option("--waste", help="Show idle time with its causes and cost; by default of this month.")
     ] = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write: .csv or .parquet.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="File to write: .csv or .parquet.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Show device, CPU and memory time, and how much was used."""
@@ -41,11 +41,11 @@ def usage(
         return
     names = [name.strip() for name in by.split(",")]
     if isinstance(found, UsageList):
-        _show(names, _USAGE_COLUMNS, [(row, _usage_cells(row)) for row in found.rows])
+        _show(names, _USAGE_COLUMNS, [(row, _usage_cells(row)) for row in found.rows], UsageRow)
         return
     columns = _WASTE_COLUMNS + (("idle cost", "not known cost", "cost") if found.priced else ())
     rows = sorted(found.rows, key=lambda row: (-row.idle_cost, -row.idle_milli_ms))
-    _show(names, columns, [(row, _waste_cells(row, found)) for row in rows])
+    _show(names, columns, [(row, _waste_cells(row, found)) for row in rows], WasteRow)
     if rows:
         say("all times in device-hours" + (f"; amounts in {found.currency}" if found.priced else ""))
 
@@ -54,11 +54,12 @@ _USAGE_COLUMNS = ("device-hours", "measured", "used", "idle", "CPU-hours", "GiB-
 _WASTE_COLUMNS = ("device-hours", "used", "waits for data", "hangs", "not known")
 
 
-def _show(names: list[str], columns: tuple[str, ...], rows: list[tuple[Any, tuple[str, ...]]]) -> None:
+def _show(names: list[str], columns: tuple[str, ...], rows: list[tuple[Any, tuple[str, ...]]], kind: type) -> None:
     lines = [(*(str(getattr(row, name)) for name in names), *cells) for row, cells in rows]
-    Console().print(table((*names, *columns), lines, right=columns, drop=tuple(reversed(columns[1:]))))
-    if not lines:
-        say("no use")
+    drop, items = tuple(reversed(columns[1:])), [row for row, _ in rows]
+    Console().print(
+        table((*names, *columns), lines, right=columns, drop=drop, of=items, kind=kind, key=names[0], empty="no use")
+    )
 
 
 def _usage_cells(row: UsageRow) -> tuple[str, ...]:
