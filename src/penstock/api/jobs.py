@@ -1,4 +1,7 @@
-"""Actions on many jobs at once: the selection, and what became of it."""
+"""Actions on many jobs at once; and what became of one job: attempts, what its programs told, lines of its outputs.
+
+Times are unix milliseconds, 0 where something has not happened.
+"""
 
 from typing import Any
 
@@ -64,3 +67,133 @@ class ActionAnswer(msgspec.Struct, frozen=True):
     unchanged: list[Unchanged]
     jobs: list[int]
     """The first jobs that are changed."""
+
+
+class RankView(msgspec.Struct, frozen=True):
+    """One replica of an attempt."""
+
+    rank: int
+    node: str
+    devices: list[int]
+    started_ms: int = 0
+    ended_ms: int = 0
+    exit: str = ""
+    """How it ended, such as `exit 1`."""
+
+
+class AttemptView(msgspec.Struct, frozen=True):
+    """One attempt: allocated, running once all its replicas have started, ended."""
+
+    number: int
+    allocated_ms: int
+    running_ms: int
+    ended_ms: int
+    nodes: list[str]
+    replicas: int
+    devices: int
+    """Devices that it holds any part of."""
+    outcome: str = ""
+    """Why it ended: `succeeded`, `failed`, `preempted`, `lost`, ...; empty: it has not."""
+    detail: str = ""
+    asked_ms: int = 0
+    """When it was last asked to leave."""
+    asked_reason: str = ""
+    beneficiary: int | None = None
+    """The job that it was asked to make room for, where the caller may see that."""
+    idle_ms: int = 0
+    """For how long it was suspended."""
+    suspended_ms: int = 0
+    """Since when it is suspended."""
+    resumed_step: int | None = None
+    """The step from which its programs went on."""
+    lost_steps: int = 0
+    """Steps that were made before, and again."""
+    saved_step: int | None = None
+    """The job's newest checkpoint when it ended, or now."""
+    requeued: bool = False
+    scheduler: str = ""
+    """Who decided it, where that was not Penstock."""
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """A time of waiting, [from_ms, until_ms); until_ms is 0 where it still waits."""
+
+    from_ms: int
+    until_ms: int
+
+
+class AttemptList(msgspec.Struct, frozen=True):
+    """The timeline of a job: attempts and waits in order, the newest of each where there are many."""
+
+    id: int
+    state: str
+    submitted_ms: int
+    finished_ms: int
+    attempts: list[AttemptView]
+    waits: list[Wait]
+    ranks: list[RankView]
+    """Of one attempt: that which was asked for, else the last."""
+    ranks_of: int
+    """That attempt; 0: there is none."""
+    attempts_left_out: int = 0
+    """Earlier attempts beyond the limit."""
+    waits_left_out: int = 0
+    ranks_left_out: int = 0
+    """Higher ranks beyond the limit."""
+
+
+class Point(msgspec.Struct, frozen=True, array_like=True):
+    """A value from a time on (unix ms)."""
+
+    time_ms: int
+    value: float
+
+
+class JobSeries(msgspec.Struct, frozen=True):
+    """One quantity of a job over time, in the order of time."""
+
+    name: str
+    """`step`, `step_ms`, `samples_per_s`, `data_wait`, `communication`, `memory_bytes`, `data_queue`, `checkpoint`,
+    `replicas`, `devices`."""
+    unit: str
+    """`steps`, `ms`, `1/s`, `share` (0 to 1), `bytes`, `items`, `replicas` or `devices`."""
+    points: list[Point]
+    thinned: bool = False
+    """Of more points than are shown the lowest and the highest of each stretch are left."""
+
+
+class JobSeriesList(msgspec.Struct, frozen=True):
+    """What the log has of a job over time; a series without a point is left out."""
+
+    id: int
+    from_ms: int
+    until_ms: int
+    total_steps: int
+    """As its programs last told; 0: unknown."""
+    series: list[JobSeries]
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """A line of an output that matches."""
+
+    offset: int
+    """Where the line begins, in bytes."""
+    text: str
+    """The line without its end, or a part of a long one around the match."""
+    begin: int
+    """Where the match begins in the text, in characters."""
+    end: int
+    cut: bool = False
+    """The text is a part of the line."""
+
+
+class LogMatches(msgspec.Struct, frozen=True):
+    """Lines that match, from the end of the output backwards."""
+
+    lines: list[LogLine]
+    next_before: int
+    """To go on, as `before`; 0: the output was searched to its beginning."""
+    size_bytes: int
+    """Of the whole output, now."""
+    searched_bytes: int
+    """By this request."""

@@ -12,7 +12,7 @@ import msgspec
 from penstock.api import types as api
 from penstock.api.history import TimelineView
 from penstock.api.invoices import InvoiceList
-from penstock.api.jobs import ActionAnswer
+from penstock.api.jobs import ActionAnswer, AttemptList, JobSeriesList, LogMatches
 from penstock.api.quotas import PoolList, QuotaList
 from penstock.api.scheduling import CycleView, DefragList
 from penstock.api.usage import UsageList, WasteList
@@ -143,6 +143,19 @@ class Client(HttpCaller):
         query = {"attempt": attempt, "rank": rank, "offset": offset, "limit": limit}
         data = self._request("GET", f"/jobs/{job_id}/logs", query=query)
         return self._log_offset, data
+
+    def search_log(self, job_id: int, attempt: int, rank: int, text: str, **query: Any) -> LogMatches:
+        """Return lines of an output that have a text, the last first; `regex`, `ignore_case`, `before`, `limit`."""
+        wanted = {"attempt": attempt, "rank": rank, "q": text, **query}
+        return self._call("GET", f"/jobs/{job_id}/logs/search", LogMatches, query=wanted)
+
+    def attempts(self, job_id: int, attempt: int = 0) -> AttemptList:
+        """Return the timeline of a job, with the ranks of one attempt, by default the last."""
+        return self._call("GET", f"/jobs/{job_id}/attempts", AttemptList, query={"attempt": attempt})
+
+    def series(self, job_id: int) -> JobSeriesList:
+        """Return what a job's programs told over time, and its size."""
+        return self._call("GET", f"/jobs/{job_id}/series", JobSeriesList)
 
     def checkpoint(self, job_id: int) -> None:
         """Ask a running program to save and carry on."""

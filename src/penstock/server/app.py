@@ -25,6 +25,7 @@ from penstock.server.routes.events import event_routes
 from penstock.server.routes.history import history_routes
 from penstock.server.routes.invoices import invoice_routes, payment_routes
 from penstock.server.routes.job_actions import job_action_routes
+from penstock.server.routes.job_story import job_story_routes
 from penstock.server.routes.jobs import job_routes
 from penstock.server.routes.nodes import node_routes
 from penstock.server.routes.openapi import describe, document_route
@@ -59,6 +60,7 @@ def create_app(
     caller = Annotated[Scope, Depends(scope)]
     job_action_routes(app, backend, caller)
     job_routes(app, backend, estimates, caller)
+    job_story_routes(app, backend, caller)
     cluster_routes(app, backend, caller)
     node_routes(app, backend, caller)
     scheduling_routes(app, backend, caller)

@@ -59,6 +59,9 @@ class NoOutputs:
     ) -> tuple[int, bytes] | None:
         return None
 
+    def size(self, job_id: JobId, attempt: AttemptNumber, rank: Rank) -> int | None:
+        return None
+
 
 class InProcessServer:
     """Use as a context manager: it answers inside, its nodes are ready, and nothing is left after.

@@ -63,7 +63,7 @@ def _jobs() -> Iterator[Case]:
     yield _read(
         f"/jobs/{past.own_gang()}/explanation", "a job of 64 groups and 8 other shapes", operation=f"{one}/explanation"
     )
-    for part in ("explanation", "events", "outputs"):
+    for part in ("explanation", "events", "outputs", "attempts", "series"):
         where = f"/jobs/{{job_id}}/{part}"
         yield _read(f"/jobs/{live}/{part}", "a waiting job", operation=where)
         yield _read(f"/jobs/{ended}/{part}", "a finished job", operation=where)
@@ -71,8 +71,19 @@ def _jobs() -> Iterator[Case]:
     logs = "/jobs/{job_id}/logs"
     yield _read(f"/jobs/{ended}/logs?attempt=1&limit=1048576", "a MiB", operation=logs)
     yield _read(f"/jobs/{ended}/logs?attempt=1&offset={2**62}", "from far behind its end", operation=logs)
+    yield _read(f"/jobs/{ended}/logs?attempt=1&lines=10000", "10,000 lines", operation=logs)
     beyond = {"statuses": REFUSED, "beyond": True}
     yield _read(f"/jobs/{ended}/logs?attempt=1&limit=1048577", "beyond a MiB", operation=logs, **beyond)
+    search = "/jobs/{job_id}/logs/search"
+    asked = f"/jobs/{ended}/logs/search?attempt=1&limit=1000&ignore_case=true"
+    costly = "(a%7CR%7Cu%7Cn).{0,40}(e%7Ci%7Cx)%7B40%7D$%7C" * 4 + "%5Cw*z"
+    yield _read(f"{asked}&q=xx", "a text that is nowhere", operation=search)
+    yield _read(f"{asked}&q=Error", "a text that is in every line", operation=search)
+    yield _read(f"{asked}&regex=true&q={costly}", "an expression of many states", operation=search)
+    yield _read(
+        f"{asked}&regex=true&q=(((((a%7B9%7D)%7B9%7D)%7B9%7D)%7B9%7D)%7B9%7D)", "too large", operation=search, **beyond
+    )
+    yield _read(f"{asked}&q=" + "x" * 201, "beyond a text", operation=search, **beyond)
 
 
 def _cluster() -> Iterator[Case]:

@@ -21,7 +21,7 @@ CLUSTER = {
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[InProcessServer]:
     with InProcessServer(CLUSTER) as server:
-        server.client.submit({"command": "sleep 1h", "devices": 4})
+        server.client.submit({"command": "sleep 3600", "devices": 4})
         server.advance(1)
         server.client.drain("a2", reason="fans")
         yield server

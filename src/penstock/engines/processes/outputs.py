@@ -33,6 +33,13 @@ class LocalOutputs:
         """Return (attempt, rank, bytes) of each output of the job, in order."""
         return [(attempt, rank, path.stat().st_size) for attempt, rank, path in self._data.outputs(job_id)]
 
+    def size(self, job_id: JobId, attempt: AttemptNumber, rank: Rank) -> int | None:
+        """Return the bytes of an output, with what was given up of it, or None when there is no such output."""
+        try:
+            return os.stat(self._data.output(ReplicaKey(job_id, attempt, rank)), follow_symlinks=False).st_size
+        except OSError:
+            return None
+
     def read(
         self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int
     ) -> tuple[int, bytes] | None:

@@ -35,6 +35,8 @@ LISTING = CostBudget(cpu_ms=4_000, memory_mib=96, log_kib=0, loop_ms=30, control
 """A page of 100,000 live jobs, filtered and sorted."""
 LOG = CostBudget(cpu_ms=1_500, memory_mib=128, log_kib=0, loop_ms=150, control_ms=20)
 """Pages of the log: up to 32 MiB."""
+SEARCH = CostBudget(cpu_ms=1_500, memory_mib=32, log_kib=0, loop_ms=20, control_ms=20, pause_ms=80)
+"""4 MiB of an output."""
 SUM = CostBudget(cpu_ms=6_000, memory_mib=160, log_kib=0, loop_ms=20, control_ms=20, pause_ms=400)
 """Folds of the whole log."""
 DOCUMENT = CostBudget(cpu_ms=9_000, memory_mib=400, log_kib=0, loop_ms=20, control_ms=20)
@@ -62,6 +64,9 @@ BUDGETS: dict[str, CostBudget] = {
     "GET /jobs/{job_id}/events": LIGHT,
     "GET /jobs/{job_id}/outputs": LIGHT,
     "GET /jobs/{job_id}/logs": LIGHT,
+    "GET /jobs/{job_id}/logs/search": SEARCH,
+    "GET /jobs/{job_id}/attempts": LIGHT,
+    "GET /jobs/{job_id}/series": LIGHT,
     "POST /jobs/{job_id}/cancel": CHANGE,
     "POST /jobs/{job_id}/checkpoint": CHANGE,
     "POST /jobs/actions": ACTION,

@@ -13,8 +13,7 @@ from penstock.control import messages as msg
 from penstock.core.explain import Explainer, Explanation, question_of
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.access import Scope
-from penstock.core.model.events import Record
-from penstock.core.model.ids import AttemptNumber, JobId, Rank
+from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.state import idleness
 from penstock.core.state.live_jobs import LIVE_STATES
@@ -46,7 +45,6 @@ def job_routes(app: FastAPI, backend: Backend, estimates: EstimateService, calle
     _list_routes(app, backend, caller, jobs)
     explainer = Explainer(backend.service.policies, lambda scene: estimates.known(scene.job.id))
     _one_job_routes(app, backend, explainer, caller, jobs)
-    _job_story_routes(app, backend, caller, jobs)
 
 
 class JobViews:
@@ -232,38 +230,3 @@ def _one_job_routes(app: FastAPI, backend: Backend, explainer: Explainer, caller
         if isinstance(reply, Refusal):
             raise refused(reply)
         return answer(api.DoneAnswer(True))
-
-
-def _job_story_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) -> None:
-    @app.get("/api/v1/jobs/{job_id}/events", **returns(list[Record]))
-    async def job_events(who: caller, job_id: JobIdPath) -> Response:
-        """Return everything the log says of one job, in order."""
-        await jobs.any(who, job_id)
-        return answer(await backend.pools.reads.run(backend.reads.records_of_job, who, JobId(job_id)))
-
-    @app.get("/api/v1/jobs/{job_id}/outputs", **returns(api.OutputList))
-    async def job_outputs(who: caller, job_id: JobIdPath) -> Response:
-        """List the outputs of a job's replicas over all its attempts."""
-        await jobs.any(who, job_id)
-        listed = await backend.pools.reads.run(backend.outputs.listed, JobId(job_id))
-        return answer(api.OutputList([api.OutputRef(*ref) for ref in listed]))
-
-    where = {"X-Penstock-Offset": "where this piece begins"}
-
-    @app.get("/api/v1/jobs/{job_id}/logs", **returns(None, media="application/octet-stream", headers=where))
-    async def job_logs(
-        who: caller,
-        job_id: JobIdPath,
-        attempt: Annotated[int, Query(ge=1, le=2**31, examples=[1])],
-        rank: Annotated[int, Query(ge=0, le=2**31)] = 0,
-        offset: Annotated[int, Query(ge=0, le=2**62)] = 0,
-        limit: Annotated[int, Query(ge=1, le=api.LOG_READ_MAX_BYTES)] = api.LOG_READ_MAX_BYTES,
-    ) -> Response:
-        """Return a piece of one replica's output, as it was written; `X-Penstock-Offset` says where it begins."""
-        await jobs.any(who, job_id)
-        read = backend.outputs.read
-        piece = await backend.pools.reads.run(read, JobId(job_id), AttemptNumber(attempt), Rank(rank), offset, limit)
-        if piece is None:
-            raise ApiError("not_found", f"job {job_id} has no output of attempt {attempt}, rank {rank}")
-        where, data = piece
-        return Response(data, headers={"X-Penstock-Offset": str(where)}, media_type="application/octet-stream")

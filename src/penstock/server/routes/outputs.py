@@ -23,6 +23,10 @@ class Outputs(Protocol):
         """Return (where, up to `limit` bytes) from `offset` on, or None when there is no such output."""
         ...
 
+    def size(self, job_id: JobId, attempt: AttemptNumber, rank: Rank) -> int | None:
+        """Return the bytes of an output, with what was given up of it, or None when there is no such output."""
+        ...
+
 
 class CensoredOutputs:
     """Outputs as they are shown. Pieces keep their length, so that offsets mean what they say."""
@@ -47,6 +51,9 @@ class CensoredOutputs:
         before = self._exactly(job_id, attempt, rank, begin, where - begin)
         after = self._exactly(job_id, attempt, rank, end, reach)
         return where, blotted_piece(before, piece, after, values)
+
+    def size(self, job_id: JobId, attempt: AttemptNumber, rank: Rank) -> int | None:
+        return self._outputs.size(job_id, attempt, rank)
 
     def _exactly(self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int) -> bytes:
         """Return the bytes at `offset`, none where there is a gap."""
