@@ -29,6 +29,7 @@ def job_story_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     jobs = JobViews(backend)
     _story_routes(app, backend, caller, jobs)
     _output_routes(app, backend, caller, jobs)
+    _search_route(app, backend, caller, jobs)
 
 
 def _story_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) -> None:
@@ -111,6 +112,8 @@ def _output_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) 
 
         return await backend.pools.reads.run(compute)
 
+
+def _search_route(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) -> None:
     @app.get("/api/v1/jobs/{job_id}/logs/search", **returns(LogMatches))
     async def search_logs(
         who: caller,
