@@ -62,7 +62,8 @@ from penstock.server.http.auth import LocalTokens
 from penstock.server.http.limits import Limits, read_limits
 from penstock.server.http.listener import Listener
 from penstock.server.http.pools import ASIDE
-from penstock.server.http.transport import advertised, checked, listen, listen_in
+from penstock.server.http.sessions import Sessions
+from penstock.server.http.transport import advertised, checked, listen, listen_in, names_of_server
 from penstock.server.routes.outputs import CensoredOutputs
 from penstock.server.services.access_notes import AccessKeeper
 from penstock.server.services.autoscaler import Autoscaler
@@ -72,6 +73,7 @@ from penstock.server.services.estimates import EstimateService
 from penstock.server.services.history import HistoryService
 from penstock.server.services.quota_alerts import QuotaAlertService
 from penstock.store.address import Address, address_of, open_seat, remember
+from penstock.web.pages import WebPages
 
 if TYPE_CHECKING:  # heavy, and an extra
     from penstock.engines.kubernetes.api.credentials import Access
@@ -203,6 +205,7 @@ class _Running:
             self._limits,
             self._vault,
             self._metrics,
+            Sessions.kept(self._data.root / "session.key"),
         )
         self._admission.on_more = lambda node, text: self._backend.access.note("node_claimed_more", node, text)
         self._security.on_replaced = self._backend.access.replaced
@@ -309,8 +312,10 @@ class _Running:
 
     async def _http(self, listeners: list[socket.socket]) -> None:
         security = self._security.api.context if self._security.api else None
+        transport = self._options.transport
         app = create_app(self._backend, self._foresight, self._billing, self._history)
-        server = Listener(app, security, self._limits.bounds())
+        pages = WebPages(app, None if transport.secure else names_of_server(transport))
+        server = Listener(pages, security, self._limits.bounds())
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, server.ask_to_end)
         ending = asyncio.create_task(self._watch_end(server))

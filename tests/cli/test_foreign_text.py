@@ -103,6 +103,8 @@ class World:
             "eta": [(), ("--calibration",), ("99999",)],
             "audit": [(), (str(self.failed),)],
             "whatif": [()],
+            "ui": [(), (HOSTILE,)],
+            "open": [("1",)],
             "report": [("--out", "page")],
             "sim": [("trace.csv", "-P", "fifo+easy"), ("trace.csv", "-P", HOSTILE), (HOSTILE,)],
             "sizing": [("trace.csv", "--model", HOSTILE), ("trace.csv", "-P", "fifo+easy")],

@@ -53,6 +53,8 @@ PANELS: dict[str, dict[str, Entry]] = {
         "cycle": Entry("cycle:cycle", "Show the last scheduling cycle: its decisions and candidate plans.", watch=True),
         "drain": Entry("cluster:drain", "Close a node to new work, or open it again."),
         "defrag": Entry("cluster:defrag", "Show which jobs would move to fit a gang, and at what cost."),
+        "ui": Entry("ui:ui", "Open the web pages of the server, signed in."),
+        "open": Entry("ui:open_", "Open the web page of a job, signed in."),
         "report": Entry("report:report", "Write a page on everything that happened, and summary.json."),
     },
     "Look ahead": {

@@ -49,6 +49,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "penstock drain node-b --off",
     ),
     "defrag": ("penstock defrag",),
+    "ui": ("penstock ui --no-browser", "penstock ui /queues --no-browser"),
+    "open": ("penstock open 1 --no-browser",),
     "report": ("penstock report --out report",),
     # Look ahead
     "plan": ("penstock plan -g 2 --time-limit 1h -- python train.py", "penstock plan job.yaml --within 30m"),

@@ -17,6 +17,7 @@ from penstock.cli.options import JsonOption, StoreOption
 from penstock.cli.output import print_done, print_json, say
 from penstock.cli.place import client_of, data_folder, folder_here, remote
 from penstock.cli.secrets import hide
+from penstock.cli.ui import address_in, login_address
 from penstock.core.model.errors import InvalidInput, PenstockError, nearest
 from penstock.core.model.words import counted
 
@@ -145,7 +146,7 @@ def _print_started(folder: "DataFolder", client: "Client", info: dict[str, Any],
     """Print the server's address, and the mode in which it was started."""
     if note := info.get("note"):
         say(f"penstock: {note}", err=True)
-    shown, url, leads = client.cluster(), _url(info), "nodes" in info
+    shown, url, leads = client.cluster(), address_in(info), "nodes" in info
     if as_json:
         role = {} if leads else {"role": "standby"}
         print_json({"data": str(folder.root), "url": url, "cluster": shown, **role})
@@ -157,6 +158,7 @@ def _print_started(folder: "DataFolder", client: "Client", info: dict[str, Any],
             say(f"{have}; other schedulers decide, and nothing is written. Try: penstock ps")
         else:
             say(f"{have}. Try: penstock run{tenant} -- echo hello")
+        say(f"Web pages: {login_address(url, client)} (works once, for two minutes; penstock ui makes another)")
     else:
         say(f"Penstock waits at {url} (data in {folder.root}), as a standby of the server that leads")
 
@@ -188,11 +190,6 @@ def _store_options(folder: "DataFolder", store: str | None, *, standby: bool, sw
 def _environment() -> dict[str, str]:
     """Return the environment without the store's address: agents and jobs would inherit it."""
     return {name: value for name, value in os.environ.items() if name != "PENSTOCK_STORE"}
-
-
-def _url(info: dict[str, Any]) -> str:
-    host = f"[{info['host']}]" if ":" in info["host"] else info["host"]
-    return f"{'https' if info.get('tls') else 'http'}://{host}:{info['port']}"
 
 
 def running_client(folder: "DataFolder") -> "Client | None":

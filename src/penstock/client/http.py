@@ -15,6 +15,7 @@ from penstock.api.invoices import InvoiceList
 from penstock.api.jobs import ActionAnswer, AttemptList, JobSeriesList, LogMatches
 from penstock.api.quotas import PoolList, QuotaList
 from penstock.api.scheduling import CycleView, DefragList
+from penstock.api.sessions import LoginLink
 from penstock.api.usage import UsageList, WasteList
 from penstock.client import proof
 from penstock.client.calling import HttpCaller
@@ -280,6 +281,10 @@ class Client(HttpCaller):
 
     def me(self) -> api.Me:
         return self._call("GET", "/me", api.Me)
+
+    def login_link(self, path: str = "/") -> LoginLink:
+        """Return a code that signs a browser in as the caller, once: the page is `ADDRESS/login#CODE`."""
+        return self._call("POST", "/login-links", LoginLink, body={"path": path})
 
     def create_token(self, wanted: Mapping[str, Any]) -> api.TokenMade:
         """Make a token: user, level, tenants, days, note."""

@@ -19,6 +19,7 @@ from penstock.server.http.door import TOKEN_MAX, Door, scope_at_door, token_of
 from penstock.server.http.responses import ApiError, problem
 from penstock.server.routes.accounts import account_routes, ledger_routes
 from penstock.server.routes.bill import bill_routes
+from penstock.server.routes.changes import change_routes
 from penstock.server.routes.cluster import cluster_routes, foresight_routes, scheduling_routes
 from penstock.server.routes.config import declaring_routes
 from penstock.server.routes.events import event_routes
@@ -26,15 +27,17 @@ from penstock.server.routes.history import history_routes
 from penstock.server.routes.invoices import invoice_routes, payment_routes
 from penstock.server.routes.job_actions import job_action_routes
 from penstock.server.routes.job_story import job_story_routes
-from penstock.server.routes.jobs import job_routes
+from penstock.server.routes.jobs import JobViews, job_routes
 from penstock.server.routes.nodes import node_routes
 from penstock.server.routes.openapi import describe, document_route
 from penstock.server.routes.quotas import quota_routes
 from penstock.server.routes.secrets import secret_routes
+from penstock.server.routes.sessions import session_routes
 from penstock.server.routes.tokens import token_routes
 from penstock.server.routes.usage import usage_routes
 from penstock.server.routes.waste import waste_routes
 from penstock.server.services.billing import BillingService
+from penstock.server.services.changes import ChangeFeed
 from penstock.server.services.estimates import EstimateService
 from penstock.server.services.history import HistoryService
 
@@ -53,7 +56,7 @@ def create_app(
         backend.access.came(request, found, token, backend.state)
         backend.gate.check(found.user if found else None, request.client.host if request.client else "")
         if found is None:
-            title = refused_title(token, backend.state, backend.clock.unix_ms()) if token else "a token is needed"
+            title = _refused(backend, token) if token else "a token is needed"
             raise ApiError("unauthenticated", title, hint="send 'Authorization: Bearer TOKEN'")
         return found
 
@@ -61,6 +64,8 @@ def create_app(
     job_action_routes(app, backend, caller)
     job_routes(app, backend, estimates, caller)
     job_story_routes(app, backend, caller)
+    change_routes(app, backend, ChangeFeed(backend, JobViews(backend).live), caller)
+    session_routes(app, backend, caller)
     cluster_routes(app, backend, caller)
     node_routes(app, backend, caller)
     scheduling_routes(app, backend, caller)
@@ -81,6 +86,13 @@ def create_app(
     describe(app)
     document_route(app)
     return app
+
+
+def _refused(backend: Backend, token: str) -> str:
+    now_ms = backend.clock.unix_ms()
+    if backend.sessions.expired(token, now_ms):
+        return "the session has ended: sign in again"
+    return refused_title(token, backend.state, now_ms)
 
 
 def _errors(app: FastAPI, backend: Backend) -> None:

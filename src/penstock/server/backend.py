@@ -27,6 +27,7 @@ from penstock.server.http.kept import KeptAnswers, RepeatedRequests
 from penstock.server.http.limits import Limits, RateGate
 from penstock.server.http.pools import Pools
 from penstock.server.http.responses import ApiError
+from penstock.server.http.sessions import LoginCodes, Sessions
 from penstock.server.http.turns import CLUSTER, calling, overloaded
 from penstock.server.routes.outputs import Outputs
 from penstock.server.views.reads import Reads
@@ -58,6 +59,7 @@ class Backend:
         limits: Limits | None = None,
         vault: Vault | None = None,
         metrics: MemoryMetrics | None = None,
+        sessions: Sessions | None = None,
     ) -> None:
         self.service, self.clock, self.tokens = service, clock, tokens
         self.log = reader
@@ -73,11 +75,14 @@ class Backend:
         self.repeats = RepeatedRequests(clock)
         self.metrics = metrics if metrics is not None else MemoryMetrics()
         self.access = AccessLog(clock, self.metrics)
+        self.sessions, self.login_codes = sessions or Sessions(), LoginCodes(clock)
         self.durable_seq = 0
         self.said_elsewhere: Callable[[JobId], str] = lambda _: ""
         """What the scheduler that a shadow watches says of a job that waits. Any thread."""
         self._changed = asyncio.Event()
         self.closing = asyncio.Event()
+        self.on_commit: list[Callable[[tuple[Record, ...]], None]] = []
+        """Called with durable records, on the event loop."""
 
     @property
     def state(self) -> State:
@@ -143,6 +148,8 @@ class Backend:
             self.durable_seq = records[-1].seq
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+        for note in self.on_commit:
+            note(records)
 
     async def wait_for_change(self, timeout_s: float) -> None:
         """Return when something was committed, or after the timeout, or at once when the server ends."""

@@ -33,13 +33,14 @@ from penstock.server.backend import Backend, deliver_on
 from penstock.server.http.auth import LocalTokens
 from penstock.server.http.limits import Limits
 from penstock.server.http.listener import Listener
-from penstock.server.http.transport import Transport, listen
+from penstock.server.http.transport import Transport, listen, names_of_server
 from penstock.server.services.billing import BillingService
 from penstock.server.services.estimates import EstimateService
 from penstock.server.services.history import HistoryService
 from penstock.store.sqlite import SqliteStore
 from penstock.testing.builders import GIB, cluster_file
 from penstock.testing.engine import BehaviourOf, FakeEngine, behaviour_of
+from penstock.web.pages import WebPages
 
 HOST = Resources(cpu_milli=64_000, memory_bytes=512 * GIB, storage_bytes=1024 * GIB)
 """Capacity of a node whose file does not set it."""
@@ -153,9 +154,10 @@ class InProcessServer:
         ending.callback(self._backend.pools.close)
         estimates = EstimateService(self._backend)
         ending.callback(estimates.close)
-        billing = BillingService(self._backend, self._store)
+        billing, transport = BillingService(self._backend, self._store), Transport()
         app = create_app(self._backend, estimates, billing, HistoryService(self._backend, self._store))
-        listener, socket = Listener(app, None, Limits().bounds()), listen(Transport())
+        pages = WebPages(app, names_of_server(transport))
+        listener, socket = Listener(pages, None, Limits().bounds()), listen(transport)
         self.url = f"http://127.0.0.1:{socket.getsockname()[1]}"
         served = self._loop.run(listener.serve(sockets=[socket]))
 

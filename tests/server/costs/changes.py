@@ -28,6 +28,7 @@ def cases() -> Iterator[Case]:
     yield from _bad_money()
     yield from _tokens()
     yield from _secrets()
+    yield from _sessions()
 
 
 def _jobs() -> Iterator[Case]:
@@ -130,3 +131,19 @@ def _refused(operation: str, name: str, where: str, body: Any, caller: str = "ad
 def _beyond(operation: str, name: str, caller: str, make: Callable[[], list[Sent]]) -> Case:
     statuses = FORBIDDEN if "by who may not" in name else REFUSED
     return Case(operation, name, caller, make, statuses, beyond=True)
+
+
+def _sessions() -> Iterator[Case]:
+    links, logins, begin = "POST /login-links", "POST /logins", "POST /sessions"
+    yield Case(
+        links, "to a page with a long path", "reader", sending("POST", "/login-links", lambda: {"path": _page(500)})
+    )
+    yield _beyond(links, "a longer path", "reader", sending("POST", "/login-links", lambda: {"path": _page(501)}))
+    yield _beyond(links, "a larger body", "reader", sending("POST", "/login-links", lambda: {"path": "/" * TEXT}))
+    yield _beyond(logins, "a wrong code", "", sending("POST", "/logins", lambda: {"code": "x" * 43}))
+    yield _beyond(logins, "a larger body", "", sending("POST", "/logins", lambda: {"code": "x" * TEXT}))
+    yield Case(begin, "with a token", "reader", sending("POST", "/sessions", dict))
+
+
+def _page(length: int) -> str:
+    return "/" + "x" * (length - 1)

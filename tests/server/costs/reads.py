@@ -98,6 +98,7 @@ def _cluster() -> Iterator[Case]:
         "/pools",
         "/alerts",
         "/quotas",
+        "/counts",
     ):
         yield _read(path, "all of it")
     for path in ("/nodes", "/queues", "/alerts", "/quotas"):
@@ -124,6 +125,7 @@ def _log() -> Iterator[Case]:
     stream = [Sent("GET", "/events/stream?after=0")]
     yield Case("GET /events/stream", "from the first record on", "reader", lambda: stream)
     yield Case("GET /events/stream", "64 after each other", "reader", lambda: stream * 64)
+    yield from _changes()
     wrong = [Sent("GET", "/events/stream", headers={"Last-Event-ID": "9" * 1_000})]
     yield Case("GET /events/stream", "from a number of many digits", "reader", lambda: wrong, REFUSED, True)
 
@@ -142,6 +144,16 @@ def _history() -> Iterator[Case]:
         (f"{month}&cursor=" + "x" * 201, "beyond a cursor"),
     ):
         yield _read(f"/timeline?{query}", name, statuses=REFUSED, beyond=True)
+
+
+def _changes() -> Iterator[Case]:
+    everything = [Sent("GET", "/changes?topics=jobs,nodes,counts")]
+    yield Case("GET /changes", "all topics", "reader", lambda: everything)
+    yield Case("GET /changes", "64 after each other", "other_reader", lambda: everything * 64)
+    wrong = [Sent("GET", f"/changes?topics=jobs,{'x' * 90}")]
+    yield Case("GET /changes", "a topic that there is not", "reader", lambda: wrong, REFUSED, True)
+    unknown = [Sent("GET", "/changes?topics=jobs", headers={"Last-Event-ID": "9" * 30})]
+    yield Case("GET /changes", "after a message that is not known", "reader", lambda: unknown)
 
 
 def _money() -> Iterator[Case]:

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable
 from types import MappingProxyType
 
-from penstock.core.model.access import Scope, Token, User
+from penstock.core.model.access import Level, Scope, Token, User
 from penstock.core.model.events import TokenIssued, TokenRevoked
 from penstock.core.model.ids import UserName
 
@@ -13,6 +13,11 @@ def scope_of(user: User, token: Token) -> Scope:
     tenants = MappingProxyType(dict(user.tenants))
     only = frozenset(token.tenants)
     return Scope(user.name, user.role, tenants, token.level, only, token.expires_ms, delegated=token.delegated)
+
+
+def scope_of_user(user: User, level: Level) -> Scope:
+    """Return all that a user may do at a level, without a token: an identity provider has identified them."""
+    return Scope(user.name, user.role, MappingProxyType(dict(user.tenants)), level)
 
 
 def local_scope(user: UserName) -> Scope:

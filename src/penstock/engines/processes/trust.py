@@ -14,7 +14,16 @@ from penstock.privatefiles import problem_inside, problem_of, refuse
 
 log = logging.getLogger(__name__)
 
-FILES = ("token", "tokens.json", "secrets.key", "secrets.key.lock", "store.url", "cluster.yaml", "limits.yaml")
+FILES = (
+    "token",
+    "tokens.json",
+    "secrets.key",
+    "secrets.key.lock",
+    "session.key",
+    "store.url",
+    "cluster.yaml",
+    "limits.yaml",
+)
 LIVE = ("server.json", "server.lock", "setup.lock", "server.log")
 PATTERNS = ("standby-*.json", "store.given-*")
 FOLDERS = ("log", "log/snapshots", "certificates", "nodes", "nodes/*")
@@ -51,7 +60,7 @@ def _found(folder: Path, pattern: str) -> list[Path]:
 
 def close_secrets(data: DataFolder) -> None:
     """Close tokens and keys to other users; warn where these could read them."""
-    own = (data.user_token, data.root / "tokens.json", data.secret_keys, data.store_address)
+    own = (data.user_token, data.root / "tokens.json", data.root / "session.key", data.secret_keys, data.store_address)
     nodes = _found(data.root, "nodes/*/certificate.pem")
     for path in (*own, data.certificates / "server.pem", *nodes):
         try:

@@ -52,15 +52,23 @@ class LocalTokens:
 
     def user_of(self, token: str) -> UserName | None:
         """Return whose token this is, or None. Looked up by hash, so timing tells nothing of a token."""
-        return self._by_hash.get(digest_of(token))
+        return self.user_of_digest(digest_of(token))
+
+    def user_of_digest(self, digest: str) -> UserName | None:
+        return self._by_hash.get(digest)
 
 
 def scope_for(token: str, local: LocalTokens, state: State, now_ms: int) -> Scope | None:
     """Return the scope of a token; None if it is unknown, revoked or expired, or its user removed or disabled."""
-    owner = local.user_of(token)
+    return scope_of_digest(digest_of(token), local, state, now_ms)
+
+
+def scope_of_digest(digest: str, local: LocalTokens, state: State, now_ms: int) -> Scope | None:
+    """Return the scope of a token that is known by its hash, as `scope_for` does."""
+    owner = local.user_of_digest(digest)
     if owner is not None:
         return local_scope(owner)
-    found = state.tokens.by_hash.get(digest_of(token))
+    found = state.tokens.by_hash.get(digest)
     user = state.config.user_by_name.get(found.user) if found is not None else None
     if found is None or user is None or user.disabled:
         return None

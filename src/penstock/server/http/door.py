@@ -13,6 +13,8 @@ from penstock.server.backend import Backend
 from penstock.server.http.auth import scope_for
 from penstock.server.http.limits import network_of
 from penstock.server.http.responses import ApiError, problem
+from penstock.server.http.sessions import PREFIX as SESSION_PREFIX
+from penstock.server.http.sessions import scope_of_session
 from penstock.server.http.turns import STRANGERS, AdmissionPace, caller_of, calling
 
 AT_ONCE = 4
@@ -20,7 +22,7 @@ AT_ONCE = 4
 SHARE = WaitingLimit(user=1_024, tenant=2_048, total=8_192)
 """Requests that wait for their turn to begin."""
 TOKEN_MAX = 512
-"""Characters of a token; ours have 47."""
+"""Characters of a token; ours have 47, sessions about 250."""
 PIECE_BYTES = 131_072
 """Of an answer, which are sent in one pass of the event loop."""
 _SCOPE = "penstock.scope"
@@ -81,7 +83,11 @@ def scope_of_token(backend: Backend, token: str) -> Scope | None:
     """Return the present scope of a token; None when it is unknown, or no longer valid."""
     if not token or len(token) > TOKEN_MAX:
         return None
-    return scope_for(token, backend.tokens, backend.state, backend.clock.unix_ms())
+    now_ms = backend.clock.unix_ms()
+    if token.startswith(SESSION_PREFIX):
+        session = backend.sessions.read(token, now_ms)
+        return scope_of_session(session, backend.tokens, backend.state, now_ms) if session is not None else None
+    return scope_for(token, backend.tokens, backend.state, now_ms)
 
 
 def scope_at_door(scope: Any) -> Scope | None:
