@@ -128,7 +128,7 @@ def test_what_may_have_been_done_is_not_asked_of_another(serve):
     client = Client.at(f"{silent.url},{other.url}", token="t")
     client.timeout_s = 0.2
     with pytest.raises(ServerNotRunning):
-        client.cancel(1)
+        client.drain("n1")
     assert other.asked == []
     client.close()
 

@@ -30,7 +30,7 @@ def lease(
     asked: dict[str, Any] = {"count": devices, "model": model} if model else {"count": devices}
     job: dict[str, Any] = {"lease": True, "time_limit": length, "workdir": str(Path.cwd())}
     job |= {"devices": asked} if devices else {}
-    made = client.submit(job | {name: value for name, value in given.items() if value is not None}).jobs[0]
+    made = client.submit_request(job | {name: value for name, value in given.items() if value is not None}).jobs[0]
     shown = client.job(made.id)
     told = not wait
     while wait and shown.state in ("waiting", "starting"):

@@ -91,9 +91,7 @@ def client_of() -> "Client":
     if not token:
         said = "--server names a server elsewhere" if PLACE.server else "PENSTOCK_URL is set"
         raise InvalidInput(f"{said}, but there is no token", hint="set PENSTOCK_TOKEN")
-    ca = os.environ.get("PENSTOCK_CA")
-    insecure = os.environ.get("PENSTOCK_INSECURE") == "1"
-    return Client.at(url(), token=token, ca=Path(ca) if ca else None, insecure=insecure)
+    return Client.connect(url(), token=token, patience_s=0)
 
 
 def remote() -> bool:

@@ -22,7 +22,7 @@ def run(
 ) -> None:
     """Run a command as a job and follow its output. Exits with the job's exit code."""
     client = ensure()
-    made = client.submit(from_command(command, shape)).jobs[0]
+    made = client.submit_request(from_command(command, shape)).jobs[0]
     say(f"penstock: job {made.id} ({made.name})", err=True)
     try:
         ended = follow_job(client, made.id, err=json, say=lambda text: say(f"penstock: {text}", err=True))

@@ -14,9 +14,6 @@ WhatArgument = Annotated[
     list[str], typer.Argument(help="A job file (.yaml, .yml, .json or - for stdin), or -- COMMAND.")
 ]
 
-PASSED_ON = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH")
-"""Variables of the submitting shell that a job gets, so that `python` means the same there."""
-
 
 class JobShape(NamedTuple):
     """The options about a job, with their definitions; None where an option is not given."""

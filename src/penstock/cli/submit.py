@@ -25,7 +25,7 @@ def submit(
 
         print_plan(client_of().plan(request_of(what, shape)), as_json=json)
         return
-    answer = client_of().submit(request_of(what, shape), idempotency_key=key)
+    answer = client_of().submit_request(request_of(what, shape), idempotency_key=key)
     if json:
         print_json(answer, of=answer.jobs)
         return

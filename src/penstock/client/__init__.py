@@ -1,6 +1,27 @@
-"""The Python client of the HTTP API."""
+"""The Python client: `Client`, and what it gives back. What more than requests needs is imported when it is used.
 
-from penstock.client.errors import ApiProblem, ServerNotRunning
-from penstock.client.http import Client
+from penstock.client import Client
 
-__all__ = ["ApiProblem", "Client", "ServerNotRunning"]
+with Client.connect() as client:
+    job = client.submit(train, "config.yaml", devices=2)
+    print(job.result())
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.client.client import Client
+from penstock.client.errors import ApiProblem, CallFailed, JobFailed, NotVerified, ServerNotRunning
+
+if TYPE_CHECKING:
+    from penstock.client.handles import Job, Jobs
+
+__all__ = ["ApiProblem", "CallFailed", "Client", "Job", "JobFailed", "Jobs", "NotVerified", "ServerNotRunning"]
+_LATER = {"Job": "handles", "Jobs": "handles"}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _LATER:
+        raise AttributeError(f"module 'penstock.client' has no attribute '{name}'")
+    return getattr(import_module(f"penstock.client.{_LATER[name]}"), name)

@@ -3,10 +3,14 @@
 import contextlib
 import http.client
 import math
+import random
+import socket
 import ssl
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -18,13 +22,19 @@ from penstock.core.model.errors import InvalidInput, Problem
 
 T = TypeVar("T")
 TIMEOUT_S = 60.0
+PAUSE_FIRST_S, PAUSE_MOST_S = 0.1, 10.0
+"""Between a refusal for now and the next try, where the answer names no time."""
 NOBODY_THERE = (ConnectionRefusedError, FileNotFoundError, ProcessLookupError)
 """Why a request has surely not been heard by any server."""
+REFUSED = "overloaded"
+"""Code of a 503 to a request of which nothing was done."""
 NAME_IT = "no token is sent there on a server's word: name it in PENSTOCK_URL, or start the servers with --tls"
 
 
 class HttpCaller:
     """Sends requests to one server, and to another when that refuses the connection, or says that another leads.
+
+    Threads may share it: their requests go one after the other. `twin` gives a connection of its own.
 
     Of a data folder it knows all servers that run on it, of an address those that were named with it. A token is sent
     to these, and by TLS to servers with the right certificate; never in the clear to an address that a server reports.
@@ -53,6 +63,10 @@ class HttpCaller:
         self._token = token
         self.timeout_s = timeout_s
         """How long a connection and each answer may take; holds from the next connection on."""
+        self.patience_s = 0.0
+        """For how long a request is tried again that the server refuses for now: too many, or too much to do."""
+        self._lock = threading.RLock()
+        self._retry_after_s: float | None = None
         self._at = Endpoint(host, port, security, server_name)
         if security is None:
             self._at = in_the_clear(host, port, insecure=insecure)
@@ -69,6 +83,13 @@ class HttpCaller:
         """Host and port of the server."""
         return f"{self._at.host}:{self._at.port}"
 
+    def twin(self) -> Self:
+        """Return another client of the same servers, by the same token, on a connection of its own."""
+        made = type(self)(self._at.host, self._at.port, self._token, timeout_s=self.timeout_s, insecure=True)
+        made._at, made._others, made._data = self._at, list(self._others), self._data
+        made._authorities, made.patience_s = self._authorities, self.patience_s
+        return made
+
     def _call(
         self,
         method: str,
@@ -78,8 +99,9 @@ class HttpCaller:
         query: Mapping[str, Any] | None = None,
         body: Any = None,
         headers: Mapping[str, str] | None = None,
+        again: bool = False,
     ) -> T:
-        data = self._request(method, path, query=query, body=body, headers=headers)
+        data = self._request(method, path, query=query, body=body, headers=headers, again=again)
         return msgspec.json.decode(data, type=kind)
 
     def _request(
@@ -91,9 +113,12 @@ class HttpCaller:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
         token: str | None = None,
+        again: bool = False,
     ) -> bytes:
         """Return the body of an answer. Without a `token` the client's own is sent; `""` sends none.
 
+        Args:
+            again: done twice it comes to the same; so may be repeated, as reads and requests with a key are.
         Raises: InvalidInput for a number in `body` that JSON does not know.
         """
         url = "/api/v1" + path + ("?" + urlencode(query, doseq=True) if query else "")
@@ -104,11 +129,30 @@ class HttpCaller:
             _check_finite(body)
             payload = msgspec.json.encode(body)
             sent["Content-Type"] = "application/json"
-        repeatable = method == "GET" or "Idempotency-Key" in sent
-        status, data = self._anywhere(method, url, payload, sent, tries=2 if repeatable else 1)
+        repeatable = again or method == "GET" or "Idempotency-Key" in sent
+        with self._lock:
+            status, data = self._patiently(method, url, payload, sent, repeatable=repeatable)
         if status >= 400:
-            raise _problem(status, data)
+            raise problem_of(status, data)
         return data
+
+    def _patiently(
+        self, method: str, url: str, payload: bytes | None, headers: Mapping[str, str], *, repeatable: bool
+    ) -> tuple[int, bytes]:
+        """Return status and answer; of a request that is refused for now, that of its last try within `patience_s`."""
+        until, pause_s = time.monotonic() + self.patience_s, PAUSE_FIRST_S
+        while True:
+            status, data = self._anywhere(method, url, payload, headers, tries=2 if repeatable else 1)
+            undone = status == 429 or (status == 503 and problem_of(status, data).details.code == REFUSED)
+            if not undone and not (status == 503 and repeatable):
+                return status, data
+            wait_s = self._retry_after_s
+            if wait_s is None:
+                wait_s, pause_s = pause_s, min(2 * pause_s, PAUSE_MOST_S)
+            wait_s *= 1 + random.random() / 2  # noqa: S311 - so that many clients do not come back at once
+            if time.monotonic() + wait_s > until:
+                return status, data
+            time.sleep(wait_s)
 
     def _anywhere(
         self, method: str, url: str, payload: bytes | None, headers: Mapping[str, str], *, tries: int
@@ -126,7 +170,7 @@ class HttpCaller:
                     raise
                 continue
             if status == 503:
-                details = _problem(status, data).details
+                details = problem_of(status, data).details
                 if details.code == "not_leader":
                     if self._go_elsewhere(tried, details.leader):
                         continue
@@ -185,6 +229,7 @@ class HttpCaller:
                 response = self._connection.getresponse()
                 self._log_offset = int(response.headers.get("X-Penstock-Offset", "0"))
                 self._looked = int(response.headers.get("X-Penstock-Looked", "0"))
+                self._retry_after_s = _seconds(response.headers.get("Retry-After"))
                 return response.status, response.read()
             except ssl.SSLCertVerificationError as error:
                 self.close()
@@ -204,10 +249,32 @@ class HttpCaller:
                 raise
         raise AssertionError("a last try returns or raises")
 
+    def opened(self, path: str) -> http.client.HTTPResponse:
+        """Return an answer to be read as it comes, of the server that answered last. The connection is its own then.
+
+        Raises: OSError; HTTPException; ServerNotRunning; NotProved.
+        """
+        if self._connection is None:
+            self._connection = Link(self._at, self.timeout_s)
+        self._connection.request("GET", "/api/v1" + path, headers={"Authorization": f"Bearer {self._token}"})
+        return self._connection.getresponse()
+
+    def interrupt(self) -> None:
+        """Let another thread that reads an answer on this connection find its end."""
+        connection = self._connection
+        if connection is not None and connection.sock is not None:
+            with contextlib.suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _seconds(text: str | None) -> float | None:
+    """Return the seconds of a Retry-After; None where there are none (a date, as proxies send it)."""
+    return float(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
 def _check_finite(value: Any, field: str = "") -> None:
@@ -223,7 +290,7 @@ def _check_finite(value: Any, field: str = "") -> None:
             _check_finite(one, f"{field or 'jobs'}[{index}]")
 
 
-def _problem(status: int, data: bytes) -> ApiProblem:
+def problem_of(status: int, data: bytes) -> ApiProblem:
     try:
         return ApiProblem(msgspec.json.decode(data, type=api.ProblemDetails))
     except msgspec.MsgspecError:

@@ -26,3 +26,34 @@ class ApiProblem(PenstockError):
     def __init__(self, details: ProblemDetails) -> None:
         super().__init__(details.title, hint=details.hint, problems=details.problems)
         self.details = details
+
+
+class JobFailed(PenstockError):
+    """A job that was waited for has failed, or was cancelled."""
+
+    code = "job_failed"
+
+    def __init__(self, message: str, job_id: int, state: str, *, output: str = "") -> None:
+        super().__init__(message, hint=f"penstock logs {job_id}")
+        self.job_id = job_id
+        self.state = state
+        """`failed` or `cancelled`."""
+        self.output = output
+        """Its last lines."""
+
+
+class CallFailed(PenstockError):
+    """A function in a job has ended without a value, and without an exception that can be raised here."""
+
+    code = "call_failed"
+
+    def __init__(self, message: str, output: str) -> None:
+        super().__init__(message)
+        self.output = output
+        """Its traceback, or what else is known."""
+
+
+class NotVerified(PenstockError):
+    """The output of a job has no result that the job is known to have made: nothing was unpickled."""
+
+    code = "not_verified"

@@ -1,10 +1,10 @@
-"""A synchronous client: one kept-alive connection, answers as typed values, errors as exceptions."""
+"""The operations of the API: answers as typed values, errors as exceptions."""
 
 import os
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 import msgspec
@@ -24,15 +24,17 @@ from penstock.client.errors import ServerNotRunning
 from penstock.core.model.actions import JobAction
 from penstock.core.model.answers import Alert, PlanAnswer, PoolStats, Score
 from penstock.core.model.errors import PenstockError
-from penstock.core.model.events import Record
 from penstock.core.model.explanation import Explanation
 
+if TYPE_CHECKING:
+    from penstock.core.model.events import Record
 
-class Client(HttpCaller):
-    """Talks to one server, or to another of the same cluster that it knows of. Not for several threads at once."""
+
+class ApiClient(HttpCaller):
+    """Talks to one server, or to another of the same cluster that it knows of."""
 
     @classmethod
-    def of(cls, data: Path, *, token: str | None = None) -> "Client":
+    def of(cls, data: Path, *, token: str | None = None) -> Self:
         """Return a client of the server that runs on the data folder `data`: by its Unix socket there.
 
         A server without one is asked by TCP, where it proves to be that server. Servers elsewhere that it says lead are
@@ -53,7 +55,7 @@ class Client(HttpCaller):
         return client
 
     @classmethod
-    def at(cls, url: str, *, token: str, ca: Path | None = None, insecure: bool = False) -> "Client":
+    def at(cls, url: str, *, token: str, ca: Path | None = None, insecure: bool = False) -> Self:
         """Return a client of the server at an address such as `https://penstock.example.org:8443`.
 
         Args:
@@ -68,14 +70,14 @@ class Client(HttpCaller):
         return client
 
     @classmethod
-    def _to(cls, at: Endpoint, token: str) -> "Client":
+    def _to(cls, at: Endpoint, token: str) -> Self:
         client = cls(at.host, at.port, token, insecure=True)
         client._at = at
         return client
 
     # Jobs.
 
-    def submit(self, request: Any, *, idempotency_key: str | None = None) -> api.SubmitAnswer:
+    def submit_request(self, request: Any, *, idempotency_key: str | None = None) -> api.SubmitAnswer:
         """Submit a job request (plain data, as in a job file). Retried safely under one idempotency key."""
         key = idempotency_key or uuid.uuid4().hex
         return self._call("POST", "/jobs", api.SubmitAnswer, body=request, headers={"Idempotency-Key": key})
@@ -112,7 +114,8 @@ class Client(HttpCaller):
         return self._call("GET", f"/jobs/{job_id}/explanation", Explanation)
 
     def cancel(self, job_id: int) -> None:
-        self._call("POST", f"/jobs/{job_id}/cancel", api.DoneAnswer)
+        """Ask a job to end; asked again, or of one that has ended, it changes nothing."""
+        self._call("POST", f"/jobs/{job_id}/cancel", api.DoneAnswer, again=True)
 
     def act(
         self,
@@ -142,8 +145,9 @@ class Client(HttpCaller):
     ) -> tuple[int, bytes]:
         """Return (where it begins, the next piece of an output), b'' at its present end; up to `limit` bytes."""
         query = {"attempt": attempt, "rank": rank, "offset": offset, "limit": limit}
-        data = self._request("GET", f"/jobs/{job_id}/logs", query=query)
-        return self._log_offset, data
+        with self._lock:
+            data = self._request("GET", f"/jobs/{job_id}/logs", query=query)
+            return self._log_offset, data
 
     def search_log(self, job_id: int, attempt: int, rank: int, text: str, **query: Any) -> LogMatches:
         """Return lines of an output that have a text, the last first; `regex`, `ignore_case`, `before`, `limit`."""
@@ -162,7 +166,9 @@ class Client(HttpCaller):
         """Ask a running program to save and carry on."""
         self._call("POST", f"/jobs/{job_id}/checkpoint", api.DoneAnswer)
 
-    def job_events(self, job_id: int) -> list[Record]:
+    def job_events(self, job_id: int) -> "list[Record]":
+        from penstock.core.model.events import Record
+
         return self._call("GET", f"/jobs/{job_id}/events", list[Record])
 
     # The cluster.
@@ -299,7 +305,7 @@ class Client(HttpCaller):
     def set_secret(self, name: str, value: str, tenant: str = "") -> api.SecretView:
         """Set a secret of a tenant, or of the caller."""
         body = {"value": value, "tenant": tenant}
-        return self._call("PUT", f"/secrets/{quote(name, safe='')}", api.SecretView, body=body)
+        return self._call("PUT", f"/secrets/{quote(name, safe='')}", api.SecretView, body=body, again=True)
 
     def secrets(self) -> list[api.SecretView]:
         return self._call("GET", "/secrets", api.SecretList).secrets
@@ -311,23 +317,26 @@ class Client(HttpCaller):
     def rotate_secret_key(self) -> api.KeyRotated:
         return self._call("POST", "/secret-key", api.KeyRotated)
 
-    def events(self, after: int = 0, limit: int = 10_000) -> list[Record]:
+    def events(self, after: int = 0, limit: int = 10_000) -> "list[Record]":
         """Return the next events that the caller may see; none when there are no more."""
         return self.events_after(after, limit)[0]
 
-    def events_after(self, after: int = 0, limit: int = 10_000) -> tuple[list[Record], int]:
+    def events_after(self, after: int = 0, limit: int = 10_000) -> "tuple[list[Record], int]":
         """Return the next events that the caller may see, and after which event to ask for those that follow them.
 
         That is beyond the events of others among them: asked after the last one returned, the server reads those again.
         """
+        from penstock.core.model.events import Record
+
         while True:
-            found = self._call("GET", "/events", list[Record], query={"after": after, "limit": limit})
-            position = max(self._looked, found[-1].seq if found else after)
+            with self._lock:
+                found = self._call("GET", "/events", list[Record], query={"after": after, "limit": limit})
+                position = max(self._looked, found[-1].seq if found else after)
             if found or position <= after:
                 return found, position
             after = position
 
-    def all_events(self) -> Iterator[Record]:
+    def all_events(self) -> "Iterator[Record]":
         """Yield the whole log."""
         batch, after = self.events_after()
         while batch:

@@ -176,7 +176,7 @@ class InProcessServer:
     def submit_all(self, request: Mapping[str, Any]) -> list[int]:
         """Submit the jobs of a file and return their numbers in its order; a job of an array has one each."""
         self._submitted += 1
-        made = self.client.submit(request, idempotency_key=f"testing-{self._submitted}").jobs
+        made = self.client.submit_request(request, idempotency_key=f"testing-{self._submitted}").jobs
         self.settle()
         return [job.id for job in made]
 
