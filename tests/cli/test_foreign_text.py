@@ -60,8 +60,8 @@ CHANGES = {
     *("money credit", "money invoice issue", "money invoice pay", "money invoice correct", "help", "wait"),
     *("secret set", "secret remove", "secret rotate", "admin add", "admin set", "admin remove"),
 }
-RAW = {"logs", "attach"}
-"""Prints what a program has written, byte by byte: that is what it is for."""
+RAW = {"logs", "attach", "mcp"}
+"""Prints what a program has written, byte by byte; speaks to programs, by JSON in lines."""
 VOLCANO = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": HOSTILE}, "spec": {}}
 
 

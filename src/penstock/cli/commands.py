@@ -82,6 +82,7 @@ PANELS: dict[str, dict[str, Entry]] = {
     "Server": {
         "up": Entry("up:up", "Start the server and the agents of this machine's nodes."),
         "down": Entry("up:down", "Stop the server and its agents."),
+        "mcp": Entry("mcp:mcp", "Serve agents by the Model Context Protocol."),
         "manifests": Entry("manifests:manifests", "Print what a Kubernetes cluster needs to run the server."),
         "store": Entry("", "Back up, restore and verify the log."),
         "certificates": Entry("certificates:certificates", "Show or rotate the certificates of a data folder."),

@@ -111,6 +111,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "penstock manifests --chart penstock-chart",
         "penstock manifests --shadow",
     ),
+    "mcp": ("penstock mcp", "penstock mcp --http", "penstock mcp --allow-writes --budget-device-hours 8"),
     "up": (
         "penstock up",
         "penstock up --cluster cluster.yaml",

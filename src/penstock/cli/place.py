@@ -76,8 +76,8 @@ def folder_here() -> "DataFolder":
     return folder
 
 
-def client_of() -> "Client":
-    """Return a client of the running server, with the token in PENSTOCK_TOKEN if that is set.
+def client_of(token: str | None = None) -> "Client":
+    """Return a client of the running server, with a token, by default that in PENSTOCK_TOKEN if it is set.
 
     `--server` or PENSTOCK_URL names a server elsewhere, unless `--data` is given; PENSTOCK_CA the authorities to trust.
 
@@ -85,7 +85,7 @@ def client_of() -> "Client":
     """
     from penstock.client import Client
 
-    token = os.environ.get("PENSTOCK_TOKEN")
+    token = token or os.environ.get("PENSTOCK_TOKEN")
     if not remote():
         return Client.of(data_folder().root, token=token)
     if not token:

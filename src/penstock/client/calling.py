@@ -133,7 +133,7 @@ class HttpCaller:
         with self._lock:
             status, data = self._patiently(method, url, payload, sent, repeatable=repeatable)
         if status >= 400:
-            raise problem_of(status, data)
+            raise problem_of(status, data, self._retry_after_s)
         return data
 
     def _patiently(
@@ -290,8 +290,8 @@ def _check_finite(value: Any, field: str = "") -> None:
             _check_finite(one, f"{field or 'jobs'}[{index}]")
 
 
-def problem_of(status: int, data: bytes) -> ApiProblem:
+def problem_of(status: int, data: bytes, retry_after_s: float | None = None) -> ApiProblem:
     try:
-        return ApiProblem(msgspec.json.decode(data, type=api.ProblemDetails))
+        return ApiProblem(msgspec.json.decode(data, type=api.ProblemDetails), retry_after_s=retry_after_s)
     except msgspec.MsgspecError:
         return ApiProblem(api.ProblemDetails(f"the server answered {status}", status, "unknown"))

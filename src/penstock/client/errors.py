@@ -19,13 +19,14 @@ class NotProved(NotTrusted):
 
 
 class ApiProblem(PenstockError):
-    """The server refused; `details` is its answer."""
+    """The server refused; `details` is its answer, and `retry_after_s` when to try again, where it said so."""
 
     code = "api_problem"
 
-    def __init__(self, details: ProblemDetails) -> None:
+    def __init__(self, details: ProblemDetails, *, retry_after_s: float | None = None) -> None:
         super().__init__(details.title, hint=details.hint, problems=details.problems)
         self.details = details
+        self.retry_after_s = retry_after_s
 
 
 class JobFailed(PenstockError):

@@ -320,6 +320,9 @@ class PlannedJob(msgspec.Struct, frozen=True):
     explanation: Explanation | None = None
     price: Quote | None = None
     """Cost of one of them; None where no prices are declared."""
+    device_milli_ms_max: int | None = None
+    """The most device time (thousandths of a device times milliseconds) that one of them holds in its attempts and
+    retries, by its time limit; attempts after a preemption are not counted. None: it has no time limit."""
 
 
 class PlanAnswer(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from penstock.core.messages.requests import Refusal
 from penstock.core.model import answers
 from penstock.core.model.answers import Quote
 from penstock.core.model.ids import JobId
-from penstock.core.model.jobs import Job, JobState, ReplicaPlace
+from penstock.core.model.jobs import Job, JobSpec, JobState, ReplicaPlace
 from penstock.core.model.plan import Plan
 from penstock.core.model.prices import HOUR_MS
 from penstock.core.model.start_text import waits_text
@@ -104,7 +104,17 @@ def _planned(
         text=_text(found, now_ms),
         explanation=explain(state, job, now_ms, policies) if explained and found is not None else None,
         price=_price(state, job, places, times[1] or now_ms),
+        device_milli_ms_max=_device_time_max(job.spec),
     )
+
+
+def _device_time_max(spec: JobSpec) -> int | None:
+    """Return the most device time that a job holds within its time limit and retries; None: it has no limit."""
+    shapes = [ask.sized(max(ask.replicas, ask.replicas_max)) for ask in (spec.ask, *spec.alternatives)]
+    devices_milli = max(shape.charged_milli for shape in shapes)
+    if devices_milli and not spec.time_limit_ms:
+        return None
+    return devices_milli * spec.time_limit_ms * (1 + spec.retries_max)
 
 
 def _price(state: State, job: Job, places: Sequence[ReplicaPlace], start_ms: int) -> Quote | None:

@@ -1,0 +1,118 @@
+"""Who gets in over HTTP, and that nobody crowds out others."""
+
+import contextlib
+import socket
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+from penstock.mcp import callers as callers_module
+from penstock.mcp import http
+from penstock.mcp.budget import Cost
+from penstock.mcp.callers import CALLS_AT_ONCE, Callers
+from penstock.mcp.errors import Refused
+from tests.mcp.conftest import LIMITS, World
+
+
+def test_a_request_without_a_valid_token_is_refused(world: World) -> None:
+    for given in ("", "Bearer", "Bearer wrong", "Basic wrong", "Bearer " + "x" * 2_000):
+        answer = world.post("", Authorization=given)
+        assert answer.status_code == 401, given
+        assert answer.json()["error"]["code"] == "unauthenticated"
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "status"),
+    [
+        ("Host", "evil.example:{port}", 421),
+        ("Host", "127.0.0.1:1", 421),
+        ("Origin", "http://evil.example", 403),
+        ("Origin", "null", 403),
+        ("Origin", "http://127.0.0.1:{port}", 403),
+    ],
+)
+def test_a_page_that_rebinds_its_name_is_refused(world: World, header: str, value: str, status: int) -> None:
+    token = world.token("ann")
+    assert world.post(token).status_code == 200
+    answer = world.post(token, **{header: value.format(port=world.port)})
+    assert (answer.status_code, "tools" in answer.text) == (status, False)
+
+
+def test_the_host_is_checked_before_any_token(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world.callers, "admit", lambda token: pytest.fail("the token was looked at"))
+    assert world.post("unknown", Host="evil.example").status_code == 421
+
+
+def test_only_posts_are_answered(world: World) -> None:
+    headers = {"Authorization": f"Bearer {world.token('ann')}", "Accept": "text/event-stream"}
+    for method in ("GET", "DELETE"):
+        assert httpx2.request(method, world.url, headers=headers).status_code == 405
+
+
+def test_a_large_request_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "BODY_MAX_BYTES", 20)
+    answer = world.post(world.token("ann"))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+
+
+def test_a_slow_request_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "BODY_S", 0.01)
+    head = (
+        f"POST {http.PATH} HTTP/1.1\r\nHost: 127.0.0.1:{world.port}\r\nAuthorization: Bearer {world.token('ann')}\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", world.port), timeout=20) as connection:
+        connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{{".encode())
+        assert b" 408 " in connection.recv(1_000).splitlines()[0]
+
+
+def test_each_caller_sees_what_is_theirs(world: World) -> None:
+    secret = world.server.client.submit({"command": "true", "tenant": "beta", "name": "velmoctad"}).jobs[0].id
+    token = world.token("ann")
+    calls = [("jobs", {}), ("jobs", {"finished": True}), ("queues", {}), ("events", {"limit": 200}), ("alerts", {})]
+    calls += [("nodes", {}), ("nodes", {"name": "n1"}), ("usage", {"by": "tenant,job"}), ("eta", {}), ("quotas", {})]
+    for tool, arguments in calls:
+        answer = world.call(token, tool, **arguments)
+        assert not answer.failed
+        assert "velmoctad" not in answer.text
+    for tool in ("job", "explain", "logs", "events"):
+        error = world.call(token, tool, job=secret).error
+        assert (error["code"], "velmoctad" in str(error)) == ("not_found", False)
+
+    async def read(client: Client) -> str:
+        with pytest.raises(MCPError) as raised:
+            await client.read_resource(f"penstock://jobs/{secret}")
+        return str(raised.value.data)
+
+    assert "velmoctad" not in world.talk(token, read)
+
+
+def test_a_caller_has_a_few_calls_at_a_time(world: World) -> None:
+    busy, other = world.token("ann"), world.token("ann")
+    caller = world.callers.admit(busy)
+    with contextlib.ExitStack() as running:
+        for _ in range(CALLS_AT_ONCE):
+            caller.begin()
+            running.callback(caller.end)
+        error = world.call(busy, "whoami").error
+        assert (error["code"], error["retry_after"]) == ("too_many_requests", 1)
+        assert not world.call(other, "whoami").failed
+    assert not world.call(busy, "whoami").failed
+
+
+def test_a_budget_outlives_its_caller_and_a_used_place_is_not_taken(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callers_module, "CALLERS_MAX", 1)
+    own = Callers(world.callers._connect, LIMITS, writes=True)
+    first, second = world.token("ann"), world.token("ann")
+    own.admit(first).budget.take(Cost())
+    own.admit(second)
+    assert own.known(first) is None
+    assert own.admit(first).budget.left.writes == 2
+    own.known(first).begin()
+    with pytest.raises(Refused, match="1 tokens are in use"):
+        own.admit(second)
+    own.close()
