@@ -412,6 +412,7 @@ OPERATIONS = {
     "PUT /secrets/{name}": Row("set secret", body={"value": SECRETS["value of a secret"], "tenant": Named("holder")}),
     "DELETE /secrets/{name}": Row("remove secret", query=TENANT),
     "POST /secret-key": Row("declare"),
+    "GET /series": Row("anybody", query="?names=devices_held,jobs_waiting,starts,waiting_by_reason"),
     "GET /timeline": Row("anybody", query="?from=2020-01-01T00:00Z&until=2020-01-02T00:00Z"),
     "GET /usage": Row("anybody", query="?by=tenant,user,queue,pool,job,node"),
     "GET /waste": Row("anybody", query="?by=tenant,user,queue,pool,job,node"),

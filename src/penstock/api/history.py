@@ -1,4 +1,4 @@
-"""Answers that look back: timelines of allocations."""
+"""Answers that look back: timelines of allocations, and series over time."""
 
 import msgspec
 
@@ -59,3 +59,35 @@ class TimelineView(msgspec.Struct, frozen=True):
     """False while a server that has just started still reads the log: later records are missing."""
     since_ms: int
     """Allocations that ended before may be missing; 0: none are."""
+
+
+class SeriesView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One course over time, a point for each step; None where nothing is known, and ahead."""
+
+    name: str
+    unit: str
+    """`devices`, `jobs`, `events` or `ms`."""
+    values: list[float | None]
+    """Means over each step; of events how many there were in it."""
+    lowest: list[float | None] = []
+    """In each step; empty for what is no level, or is added up from several tenants."""
+    highest: list[float | None] = []
+    labels: dict[str, str] = {}
+    """`model` or `reason`; empty for all together."""
+
+
+class SeriesList(msgspec.Struct, frozen=True):
+    """Series over [from_ms, from_ms + points * step_ms)."""
+
+    from_ms: int
+    step_ms: int
+    points: int
+    series: list[SeriesView]
+    left_out: int
+    """Series beyond the most that one answer has."""
+    seq: int
+    """The last record that was read."""
+    complete: bool
+    """False while a server that has just started still reads the log: the newest records are missing."""
+    since_ms: int
+    """What was before is not known at this step."""

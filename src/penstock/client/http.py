@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from penstock.api import types as api
-from penstock.api.history import TimelineView
+from penstock.api.history import SeriesList, TimelineView
 from penstock.api.invoices import InvoiceList
 from penstock.api.jobs import ActionAnswer, AttemptList, JobSeriesList, LogMatches
 from penstock.api.quotas import PoolList, QuotaList
@@ -94,6 +94,12 @@ class ApiClient(HttpCaller):
     def timeline(self, **query: Any) -> TimelineView:
         """Return what jobs held: `from` and `until` (times with offset), by, node, tenant, user, job, limit, cursor."""
         return self._call("GET", "/timeline", TimelineView, query=query)
+
+    def cluster_series(self, *names: str, **query: Any) -> SeriesList:
+        """Return courses over time: `from` and `until` (times with offset), step, tenant."""
+        return self._call(
+            "GET", "/series", SeriesList, query={**query, **({"names": ",".join(names)} if names else {})}
+        )
 
     def eta_calibration(self) -> Score:
         """Return the accuracy of past estimates of starts."""

@@ -32,6 +32,7 @@ from penstock.server.routes.nodes import node_routes
 from penstock.server.routes.openapi import describe, document_route
 from penstock.server.routes.quotas import quota_routes
 from penstock.server.routes.secrets import secret_routes
+from penstock.server.routes.series import series_routes
 from penstock.server.routes.sessions import session_routes
 from penstock.server.routes.tokens import token_routes
 from penstock.server.routes.usage import usage_routes
@@ -72,6 +73,7 @@ def create_app(
     foresight_routes(app, backend, estimates, caller)
     event_routes(app, backend, caller)
     history_routes(app, backend, history, caller)
+    series_routes(app, backend, history, caller)
     bill_routes(app, backend, billing, caller)
     account_routes(app, backend, billing, caller)
     ledger_routes(app, backend, billing, caller)

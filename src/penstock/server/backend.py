@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -108,6 +109,7 @@ class Backend:
         if self.service.controller.shadow and isinstance(request, ORDERS):
             raise ApiError("conflict", "this server only watches what other schedulers decide", hint=SHADOW_HINT)
         self._count(request)
+        begun_s = time.perf_counter()
         future: asyncio.Future[msg.Reply] = asyncio.get_running_loop().create_future()
 
         def settle(reply: msg.Reply) -> None:
@@ -121,6 +123,8 @@ class Backend:
         except TooManyWaiting as error:
             raise overloaded(error) from error
         reply = await future
+        if isinstance(request, Submit):
+            self.metrics.observe("submit_s", time.perf_counter() - begun_s)
         if isinstance(reply, msg.RequestFailed):
             raise ApiError(reply.code, reply.message, hint=reply.hint, leader=reply.leader)
         return reply

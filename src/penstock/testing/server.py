@@ -155,7 +155,8 @@ class InProcessServer:
         estimates = EstimateService(self._backend)
         ending.callback(estimates.close)
         billing, transport = BillingService(self._backend, self._store), Transport()
-        app = create_app(self._backend, estimates, billing, HistoryService(self._backend, self._store))
+        self._history = HistoryService(self._backend, self._store)
+        app = create_app(self._backend, estimates, billing, self._history)
         pages = WebPages(app, names_of_server(transport))
         listener, socket = Listener(pages, None, Limits().bounds()), listen(transport)
         self.url = f"http://127.0.0.1:{socket.getsockname()[1]}"
@@ -184,6 +185,7 @@ class InProcessServer:
         """Let time pass: due events happen one moment after the other, each planned and answered before the next."""
         self.engine.advance(round(seconds * 1000))
         self.settle()
+        self._history.catch_up()
 
     def settle(self) -> None:
         """Return when every request is decided, planned and started. No time passes.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from penstock.server.routes.series import MEASURED, NAMES
 from tests.server.costs import past
 from tests.server.costs.cases import EITHER, GOOD, REFUSED, Case, get
 from tests.server.costs.world import Sent
@@ -131,6 +132,17 @@ def _log() -> Iterator[Case]:
 
 
 def _history() -> Iterator[Case]:
+    names = "names=" + ",".join(name for name in NAMES if name not in MEASURED)
+    for length, caller in (("89", "viewer"), ("40", "other_reader"), ("1", "reader")):
+        yield _read(f"/series?{names}&from={past.days_ago(int(length))}", f"{length} days of all series", caller)
+    for query, name in (
+        ("names=" + "x," * 190, "no series"),
+        ("names=" + "x" * 401, "beyond a text"),
+        ("step=" + "9" * 20, "a step of many digits"),
+        (f"from={past.days_ago(92)}", "beyond 90 days"),
+        ("names=cycle_time", "how long the server takes"),
+    ):
+        yield _read(f"/series?{query}", name, statuses=REFUSED, beyond=True)
     month = "from=" + past.days_ago(30)
     for by in ("node", "tenant", "user", "job"):
         yield _read(f"/timeline?{month}&by={by}&limit=1000", f"a month by {by}, of all", "viewer")

@@ -1,4 +1,4 @@
-"""What looks back over HTTP: timelines of what was held, by scope."""
+"""What looks back over HTTP: timelines and series, by scope."""
 
 import contextlib
 from types import SimpleNamespace
@@ -13,7 +13,11 @@ from penstock.testing.server import InProcessServer
 
 CLUSTER = cluster_file(2, 4, job_account="root") | {
     "tenants": [{"name": "vision"}, {"name": "audio"}],
-    "users": [{"name": "ann", "tenants": {"vision": "member"}}, {"name": "bob", "tenants": {"audio": "member"}}],
+    "users": [
+        {"name": "ann", "tenants": {"vision": "member"}},
+        {"name": "bob", "tenants": {"audio": "member"}},
+        {"name": "cat", "tenants": {"vision": "viewer", "audio": "viewer"}},
+    ],
 }
 
 
@@ -89,8 +93,83 @@ def test_bad_input_is_named(server, query, field):
     assert [one.field for one in refused.value.details.problems] == [field]
 
 
+def series(client, *names, **query):
+    return {(one.name, *one.labels.values()): one for one in client.cluster_series(*names, **query).series}
+
+
+def test_series_of_the_cluster_are_for_everybody(server):
+    for client in (server.client, server.ann):
+        found = series(client)
+        held = found["cluster_devices_held",]
+        assert (held.values[-1], held.lowest[-1], held.highest[-1], held.unit) == (6.0, 6.0, 6.0, "devices")
+        assert found["cluster_devices_held", "SIM-80G"].values == held.values
+        assert found["cluster_devices_free",].values[-1] == 2.0
+        assert (found["cluster_jobs_running",].values[-1], found["cluster_jobs_waiting",].values[-1]) == (2.0, 0.0)
+
+
+def test_other_series_are_of_the_tenants_that_the_caller_sees(server):
+    def held(client, **query):
+        return series(client, "devices_held", **query)["devices_held",].values[-1]
+
+    assert (held(server.client), held(server.ann), held(server.bob)) == (6.0, 2.0, 4.0)
+    assert (held(server.client, tenant="vision"), held(server.client, tenant="audio")) == (2.0, 4.0)
+    starts = {user: series(getattr(server, user), "starts", "ends") for user in ("client", "ann", "bob")}
+    sums = {user: [sum(filter(None, one.values)) for one in found.values()] for user, found in starts.items()}
+    assert sums == {"client": [3.0, 1.0], "ann": [2.0, 1.0], "bob": [1.0, 0.0]}
+
+
+def test_several_tenants_are_added_up(server):
+    token = server.client.create_token({"user": "cat"}).token
+    with contextlib.closing(Client.at(server.url, token=token, insecure=True)) as both:
+        found = series(both, "devices_held")["devices_held",]
+    assert (found.values[-1], found.lowest) == (6.0, [])
+
+
+def test_why_jobs_wait_is_kept_with_its_reasons(server):
+    waits = {"name": "waits", "tenant": "audio", "command": "true", "devices": 4}
+    job = server.bob.submit(waits).jobs[0].id
+    server.advance(60)
+    server.advance(20)
+    found = {user: series(getattr(server, user), "waiting_by_reason") for user in ("client", "ann", "bob")}
+    server.bob.cancel(job)
+    server.advance(10)
+    server.advance(20)
+    assert found["client"].keys() == found["bob"].keys() == {("waiting_by_reason", "no_fit")}
+    assert found["bob"]["waiting_by_reason", "no_fit"].values[-1] == 1.0
+    assert found["ann"] == {}
+    assert series(server.bob, "waiting_by_reason")["waiting_by_reason", "no_fit"].lowest[-1] == 0.0
+
+
+def test_how_long_the_server_takes_is_for_who_sees_everything(server):
+    found = series(server.client, "cycle_time", "submit_latency")
+    assert all(any(value and value > 0 for value in one.values) for one in found.values())
+    with pytest.raises(ApiProblem) as refused:
+        server.ann.cluster_series("cycle_time")
+    assert refused.value.details.code == "forbidden"
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"names": "devices_hold"}, "names"),
+        ({"step": "often"}, "step"),
+        ({"step": "91d"}, "step"),
+        ({"tenant": "audio"}, "tenant"),
+        ({"from": "2023-01-01T00:00Z"}, "from"),
+    ],
+)
+def test_bad_input_of_series_is_named(server, query, field):
+    with pytest.raises(ApiProblem) as refused:
+        server.ann.cluster_series(**query)
+    assert [one.field for one in refused.value.details.problems] == [field]
+
+
 def followed(server, kept=None):
-    backend = SimpleNamespace(log=server._store, durable_seq=server._backend.durable_seq)
+    given = server._backend
+    backend = SimpleNamespace(
+        log=server._store, durable_seq=given.durable_seq, clock=given.clock, state=given.state, service=given.service,
+        metrics=given.metrics,
+    )  # fmt: skip
     store = kept or SimpleNamespace(projection=lambda name: None)
     return HistoryService(backend, store)
 
@@ -126,7 +205,7 @@ class Kept:
 def test_a_start_goes_on_from_what_was_kept(server, monkeypatch):
     monkeypatch.setattr(service, "KEEP_EVERY_RECORDS", 1)
     kept = Kept()
-    followed(server, kept)._look()
+    followed(server, kept).catch_up()
     seq = kept.kept[0]
     assert seq == server._backend.durable_seq
     again = followed(server, kept)

@@ -5,14 +5,16 @@ on one node, from their start until the last of them is gone. Only what has not 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import BrokenInvariant
-from penstock.core.model.ids import AttemptNumber, JobId, NodeName, TenantName, UserName
+from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank, TenantName, UserName
 from penstock.core.model.jobs import GangAsk, Outcome, ReplicaPlace
+from penstock.core.model.resources import ReplicaAsk
 
 
 class Allocation(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -34,12 +36,22 @@ class Allocation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How the attempt ended; empty until it has ended everywhere."""
 
 
+class OpenRank(msgspec.Struct, array_like=True):
+    """What one replica of an attempt holds."""
+
+    node: NodeName
+    parts: tuple[tuple[int, int], ...]
+    """Indexes of devices on the node, and thousandths of each."""
+    models: tuple[tuple[str, int], ...]
+    """Thousandths of devices by model; of claims, too, which have no indexes."""
+    gone: bool = False
+
+
 class OpenNode(msgspec.Struct, omit_defaults=True):
     """The part of an attempt on one node."""
 
     devices: tuple[int, ...]
-    models: tuple[tuple[str, int], ...]
-    """Thousandths of devices by model, ascending."""
+    device_milli: int
     replicas: int
     """That are not gone yet."""
     end_ms: int = 0
@@ -50,8 +62,7 @@ class OpenAttempt(msgspec.Struct):
 
     number: AttemptNumber
     start_ms: int
-    ranks: tuple[NodeName, ...]
-    """The node of each replica."""
+    ranks: tuple[OpenRank, ...]
     nodes: dict[NodeName, OpenNode]
 
 
@@ -65,6 +76,15 @@ class KnownJob(msgspec.Struct, omit_defaults=True):
     asks: tuple[GangAsk, ...]
     """Its own, then its alternatives."""
     attempt: OpenAttempt | None = None
+
+
+class Move(NamedTuple):
+    """A replica takes its place, or leaves it."""
+
+    tenant: TenantName
+    held: OpenRank
+    sign: int
+    """1 or -1."""
 
 
 class AllocationImage(msgspec.Struct, frozen=True):
@@ -84,6 +104,8 @@ class AllocationLog:
         self.seq, self.time_ms = image.seq, image.time_ms
         self.jobs: dict[JobId, KnownJob] = {known.id: known for known in image.jobs}
         self._nodes: dict[NodeName, NodeSpec] = {spec.name: spec for spec in image.nodes}
+        self.moves: list[Move] = []
+        """What the last record did to nodes."""
         self._on_node: dict[NodeName, set[JobId]] = {}
         """Jobs with replicas that are not gone."""
         for known in image.jobs:
@@ -109,6 +131,7 @@ class AllocationLog:
         if record.seq != self.seq + 1:
             raise BrokenInvariant(f"record {record.seq} does not follow {self.seq}")
         self.seq, self.time_ms = record.seq, max(self.time_ms, record.time_ms)
+        self.moves.clear()
         event = record.event
         match event:
             case ev.JobSubmitted():
@@ -124,8 +147,7 @@ class AllocationLog:
             case ev.ReplicaExited():
                 self._exited(event)
             case ev.NodeLost():
-                for job_id in sorted(self._on_node.pop(event.node, ())):
-                    self._leave(self.jobs[job_id], event.node)
+                self._lost(event.node)
             case ev.AttemptEnded():
                 return self._ended(event)
             case ev.JobFinished():
@@ -144,59 +166,62 @@ class AllocationLog:
         known = self.jobs[event.job_id]
         chosen = known.asks[event.choice]
         ask = chosen.sized(len(event.places)) if chosen.elastic else chosen
-        parts: dict[NodeName, tuple[set[int], dict[str, int], list[int]]] = {}
-        for rank, place in enumerate(event.places):
-            devices, models, replicas = parts.setdefault(place.node, (set(), {}, []))
-            replicas.append(rank)
-            devices.update(place.devices)
-            for model, milli in self._models(ask, rank, place):
-                models[model] = models.get(model, 0) + milli
-        nodes = {
-            name: OpenNode(tuple(sorted(devices)), tuple(sorted(models.items())), len(replicas))
-            for name, (devices, models, replicas) in parts.items()
-        }
-        known.attempt = OpenAttempt(event.attempt, self.time_ms, tuple(place.node for place in event.places), nodes)
-        for name in nodes:
+        ranks = tuple(self._rank(ask.each_of(Rank(rank)), place) for rank, place in enumerate(event.places))
+        on_nodes: dict[NodeName, list[OpenRank]] = {}
+        for held in ranks:
+            on_nodes.setdefault(held.node, []).append(held)
+            self.moves.append(Move(known.tenant, held, 1))
+        known.attempt = OpenAttempt(event.attempt, self.time_ms, ranks, {n: _node(r) for n, r in on_nodes.items()})
+        for name in on_nodes:
             self._on_node.setdefault(name, set()).add(event.job_id)
 
-    def _models(self, ask: GangAsk, rank: int, place: ReplicaPlace) -> Iterator[tuple[str, int]]:
-        """Yield models and thousandths of devices of one replica."""
-        each = ask.each_of(rank)
-        yield from each.claimed
+    def _rank(self, each: ReplicaAsk, place: ReplicaPlace) -> OpenRank:
+        models, milli = dict(each.claimed), 0
         if each.devices is not None and place.devices:
             milli, devices = each.devices.milli // len(place.devices), self._nodes[place.node].devices
             for index in place.devices:
-                yield devices[index].model, milli
+                models[devices[index].model] = models.get(devices[index].model, 0) + milli
+        return OpenRank(place.node, tuple((index, milli) for index in place.devices), tuple(models.items()))
 
     def _exited(self, event: ev.ReplicaExited) -> None:
         known = self.jobs.get(event.job_id)
-        if known is None or known.attempt is None or known.attempt.number != event.attempt:
-            return
-        node = known.attempt.ranks[event.rank]
-        held = known.attempt.nodes[node]
-        if held.end_ms:
-            return  # it was lost with its node before
-        held.replicas -= 1
-        if held.replicas == 0:
-            self._on_node[node].discard(known.id)
-            self._leave(known, node)
+        if known is not None and known.attempt is not None and known.attempt.number == event.attempt:
+            self._leave(known, known.attempt, known.attempt.ranks[event.rank])
 
-    def _leave(self, known: KnownJob, node: NodeName) -> None:
-        assert known.attempt is not None, "it is listed for the node"
-        held = known.attempt.nodes[node]
-        held.replicas, held.end_ms = 0, self.time_ms
+    def _leave(self, known: KnownJob, attempt: OpenAttempt, held: OpenRank) -> None:
+        if held.gone:
+            return  # it was lost with its node before
+        held.gone = True
+        self.moves.append(Move(known.tenant, held, -1))
+        node = attempt.nodes[held.node]
+        node.replicas -= 1
+        if node.replicas == 0:
+            node.end_ms = self.time_ms
+            self._on_node[held.node].discard(known.id)
+
+    def _lost(self, node: NodeName) -> None:
+        for job_id in sorted(self._on_node.get(node, ())):
+            known = self.jobs[job_id]
+            assert known.attempt is not None, "it holds the node"
+            for held in known.attempt.ranks:
+                if held.node == node:
+                    self._leave(known, known.attempt, held)
 
     def _ended(self, event: ev.AttemptEnded) -> list[Allocation]:
         known = self.jobs.get(event.job_id)
         if known is None or known.attempt is None or known.attempt.number != event.attempt:
             return []
         attempt = known.attempt
-        for name, held in attempt.nodes.items():
-            if not held.end_ms:
-                self._on_node[name].discard(known.id)
-                self._leave(known, name)
+        for held in attempt.ranks:
+            self._leave(known, attempt, held)
         known.attempt = None
         return list(_allocations(known, attempt, event.outcome))
+
+
+def _node(held: Sequence[OpenRank]) -> OpenNode:
+    devices = {index for one in held for index, _ in one.parts}
+    milli = sum(milli for one in held for _, milli in one.models)
+    return OpenNode(tuple(sorted(devices)), milli, len(held))
 
 
 def _allocations(known: KnownJob, attempt: OpenAttempt, outcome: str) -> Iterator[Allocation]:
@@ -207,7 +232,7 @@ def _allocations(known: KnownJob, attempt: OpenAttempt, outcome: str) -> Iterato
             node,
             attempt.start_ms,
             held.end_ms,
-            sum(milli for _, milli in held.models),
+            held.device_milli,
             known.tenant,
             known.user,
             known.name,

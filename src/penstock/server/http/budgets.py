@@ -93,6 +93,7 @@ BUDGETS: dict[str, CostBudget] = {
     "POST /login-links": LIGHT,
     "POST /logins": LIGHT,
     "POST /sessions": LIGHT,
+    "GET /series": SUM,
     "GET /bill": SUM,
     "GET /accounts": PAGE,
     "POST /accounts/{tenant}/credits": CHANGE,

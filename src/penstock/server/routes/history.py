@@ -54,7 +54,7 @@ def history_routes(app: FastAPI, backend: Backend, history: HistoryService, call
 
         Of more than 5,000 bars on one page of rows, it says only how much of each row was held over time.
         """
-        from_ms, until_ms = window_of(since, until, backend.clock.unix_ms(), DAY_MS)
+        from_ms, until_ms = _widened(*window_of(since, until, backend.clock.unix_ms(), DAY_MS))
         if tenant and not who.sees(tenant):
             check_names(who, backend.state.config, tenant=tenant)
         asked = Question(from_ms, until_ms, by, node, tenant, user, job, limit, cursor)
@@ -101,7 +101,7 @@ def _view(one: Allocation, row: int, *, seen: bool) -> AllocationView:
 
 
 def window_of(since: str, until: str, now_ms: int, length_ms: int, most_ms: int = WINDOW_MAX_MS) -> tuple[int, int]:
-    """Return the window (unix ms) that a query asks for, widened to a grid.
+    """Return the window (unix ms) that a query asks for.
 
     Args:
         length_ms: its length where the query gives no begin.
@@ -115,5 +115,9 @@ def window_of(since: str, until: str, now_ms: int, length_ms: int, most_ms: int 
     if until_ms - from_ms > most_ms:
         text = f"the window is {format_duration(until_ms - from_ms)} long, expected {format_duration(most_ms)} at most"
         raise invalid([Problem("bad_value", "from", text, since)])
+    return from_ms, until_ms
+
+
+def _widened(from_ms: int, until_ms: int) -> tuple[int, int]:
     step_ms = max(1_000, (until_ms - from_ms) // GRID_PARTS)
     return from_ms // step_ms * step_ms, -(-until_ms // step_ms) * step_ms
