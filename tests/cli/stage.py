@@ -30,7 +30,7 @@ LOCAL = {
 """Commands that need no running server, or start one."""
 ALONE = {"up", "down", "store restore", "store backup", "store verify", "certificates", "attach", "mcp"}
 """Commands whose examples are run on a data folder of their own, change the server itself, or end with a job."""
-NOT_JSON = {"help", "mcp", "shell", "exec", "logs", "events", "run", "audit"}
+NOT_JSON = {"help", "mcp", "shell", "exec", "logs", "events", "run", "audit", "top"}
 """Commands whose output is another program's, a stream, or lines of JSON."""
 NUMBERED = {"-g", "-n", "--attempt", "--rank", "--tail", "--last", "--days", "lease"}
 """Words after which a number is no job's."""

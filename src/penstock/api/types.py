@@ -101,6 +101,8 @@ class JobView(msgspec.Struct, frozen=True):
     """Where they may stand, in words; empty: anywhere in the pool."""
     time_limit_ms: int = 0
     """Of one attempt; 0: none."""
+    start_likely_ms: int = 0
+    """When a waiting job is expected to start (unix ms), as last estimated, in lists too; 0: not estimated."""
     array_counts: dict[str, int] = {}
     """Where the job stands for its array: the array's live members that match, by state."""
 

@@ -44,6 +44,7 @@ PANELS: dict[str, dict[str, Entry]] = {
         "events": Entry("events:events", "List what happened, from the log."),
     },
     "Cluster": {
+        "top": Entry("top.command:top", "Show queue, nodes, devices and jobs on a full screen."),
         "status": Entry("status:status", "Show the server, its nodes, jobs and alerts at a glance.", watch=True),
         "nodes": Entry("cluster:nodes", "List nodes with their devices and jobs.", watch=True),
         "pools": Entry("pools:pools", "Show capacity, allocation and device states of each pool.", watch=True),
@@ -186,7 +187,6 @@ MEANINGS = {
     "stop": "cancel",
     "tail": "logs -f",
     "tenants": "admin show tenants",
-    "top": "ps --watch",
     "uncordon": "drain --off",
     "update": "edit",
     "upgrade": "version",

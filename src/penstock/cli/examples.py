@@ -37,6 +37,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "lease": ("penstock lease 1 --for 4h", "penstock lease 2 --for 30m --model SIM-A100 --no-wait"),
     "events": ("penstock events --last 20", "penstock events 1 --json"),
     # Cluster
+    "top": ("penstock top", "penstock top devices", "penstock top mine --filter train"),
     "status": ("penstock status",),
     "nodes": ("penstock nodes", "penstock nodes node-b"),
     "pools": ("penstock pools",),

@@ -1,6 +1,8 @@
 """`penstock explain`: why a job waits, and what would start it."""
 
 import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from penstock.cli.options import JobArgument, JsonOption
 from penstock.cli.output import Console, marked, print_json, styled
@@ -10,6 +12,9 @@ from penstock.core.model.quantities import format_duration
 from penstock.core.model.refused import node_text
 from penstock.core.model.start_text import estimate_text, latest_text
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
 
 def explain(job: JobArgument, json: JsonOption = False) -> None:
     """Explain why a job waits. Lists all constraints, the smallest changes that would start it now, and an estimate."""
@@ -18,37 +23,38 @@ def explain(job: JobArgument, json: JsonOption = False) -> None:
         print_json(found)
         return
     out = Console()
+    for line in explanation_lines(found, time.time_ns() // 1_000_000):
+        out.print(line)
+
+
+def explanation_lines(found: Explanation, now_ms: int) -> "list[Text]":
+    """Return an explanation for people, the sentence first; empty lines divide its parts."""
     text = found.text.removeprefix(f"{found.state}: ")
     code = "" if found.code == found.state else f" ({found.code})"
     said = "" if text == found.state else f": {text}"
-    out.print(marked("[bold]job {}[/] {}{}[dim]{}[/]", found.job_id, styled(found.state), said, code))
-    if found.constraints:
-        out.print()
-        for constraint in found.constraints:
-            out.print(marked("  {} [dim]({})[/]", constraint.text, constraint.code))
-    if found.refused:
-        out.print()
-        for code, count in found.refused.items():
-            out.print(f"  {node_text(code, count)}")
-    if found.elsewhere:
-        out.print()
-        out.print(marked("  {}", found.elsewhere))
-    _print_ways_on(out, found)
+    lines = [marked("[bold]job {}[/] {}{}[dim]{}[/]", found.job_id, styled(found.state), said, code)]
+    constraints = [marked("  {} [dim]({})[/]", one.text, one.code) for one in found.constraints]
+    refused = [marked("  {}", node_text(reason, count)) for reason, count in found.refused.items()]
+    elsewhere = [marked("  {}", found.elsewhere)] if found.elsewhere else []
+    for part in (constraints, refused, elsewhere):
+        if part:
+            lines += [marked(""), *part]
+    return lines + list(_ways_on(found, now_ms))
 
 
-def _print_ways_on(out: Console, found: Explanation) -> None:
-    """Print the changes that would help and the estimated start."""
+def _ways_on(found: Explanation, now_ms: int) -> "Iterator[Text]":
+    """Yield the changes that would help and the estimated start."""
     if found.blockers:
-        out.print("held by / waits for: job " + ", ".join(map(str, found.blockers)))
+        yield marked("{}", "held by / waits for: job " + ", ".join(map(str, found.blockers)))
     for edit in found.edits:
         when = "would start now" if edit.starts_now else "would make room now"
-        out.print(marked("[green]{}:[/] {}", when, edit.text))
+        yield marked("[green]{}:[/] {}", when, edit.text)
     if found.edits_note:
-        out.print(found.edits_note)
-    for line in start_lines(found, time.time_ns() // 1_000_000):
-        out.print(line)
+        yield marked("{}", found.edits_note)
+    for line in start_lines(found, now_ms):
+        yield marked("{}", line)
     if found.stop is not None and found.stop.grace_left_ms:
-        out.print(f"it has {format_duration(found.stop.grace_left_ms)} left to save")
+        yield marked("{}", f"it has {format_duration(found.stop.grace_left_ms)} left to save")
 
 
 def start_lines(found: Explanation, now_ms: int) -> list[str]:

@@ -37,7 +37,7 @@ def _print_job(job: api.JobView, records: Sequence[Record], why: Explanation | N
     out = Console()
     name = f"{job.name}[{job.array_index}]" if job.array_id is not None else job.name
     out.print(marked("[bold]job {}[/] {}  {}", job.id, name, styled(job.state)))
-    for label, value in (*_state(job, why, now_ms), *_request(job)):
+    for label, value in (*state_facts(job, why, now_ms), *request_facts(job)):
         if value:
             out.print(f"  {label:<11} {value}")
     saved = checkpoints_text(records, now_ms)
@@ -48,8 +48,8 @@ def _print_job(job: api.JobView, records: Sequence[Record], why: Explanation | N
     _print_events(out, records, now_ms)
 
 
-def _state(job: api.JobView, why: Explanation | None, now_ms: int) -> Iterator[tuple[str, str]]:
-    """Yield what the job does now, and why."""
+def state_facts(job: api.JobView, why: Explanation | None, now_ms: int) -> Iterator[tuple[str, str]]:
+    """Yield what the job does now, and why, as (name, value); a value may be empty."""
     yield "submitted", moment(job.submitted_ms, now_ms)
     if job.started_ms:
         yield "started", moment(job.started_ms, now_ms)
@@ -66,8 +66,8 @@ def _state(job: api.JobView, why: Explanation | None, now_ms: int) -> Iterator[t
         yield "step", f"{job.step:,}"
 
 
-def _request(job: api.JobView) -> Iterator[tuple[str, str]]:
-    """Yield what was asked for."""
+def request_facts(job: api.JobView) -> Iterator[tuple[str, str]]:
+    """Yield what was asked for, as (name, value); a value may be empty."""
     fallback = f"{counted(job.replicas, 'replica')}, {counted(job.devices, 'device')}"
     yield "asks for", "; ".join(part for part in (job.asks or fallback, job.placement) if part)
     yield "pool", job.pool

@@ -119,8 +119,8 @@ class Table:
                     plain = plain if _width(plain) <= most else _cut(plain, most)
                     padding = " " * (most - _width(plain))
                     line += padding if right else ""
-                    begin = at + len(line)
-                    spans += [Span(begin + a, begin + min(b, len(plain)), s) for a, b, s in styles if a < len(plain)]
+                    begin, end = at + len(line), len(plain.rstrip())  # no line ends with spaces
+                    spans += [Span(begin + a, begin + min(b, end), s) for a, b, s in styles if a < end]
                     line += plain + ("" if right else padding) + " " * GAP
                 line = line.rstrip()
             lines.append(line)

@@ -34,6 +34,7 @@ from penstock.server.http.auth import LocalTokens
 from penstock.server.http.limits import Limits
 from penstock.server.http.listener import Listener
 from penstock.server.http.transport import Transport, listen, names_of_server
+from penstock.server.routes.outputs import Outputs
 from penstock.server.services.billing import BillingService
 from penstock.server.services.estimates import EstimateService
 from penstock.server.services.history import HistoryService
@@ -71,6 +72,7 @@ class InProcessServer:
         cluster: a cluster file as plain data; by default two nodes n1, n2 with four simulated devices each.
         policies: order policies of your own, which its queues name as `ext:NAME`.
         behaviour: returns the behaviour of a replica's program.
+        outputs: what programs have printed; by default nothing.
     Raises: InvalidInput naming every problem of the cluster file.
     """
 
@@ -80,7 +82,9 @@ class InProcessServer:
         *,
         policies: Iterable[OrderPolicy] = (),
         behaviour: BehaviourOf = behaviour_of,
+        outputs: Outputs | None = None,
     ) -> None:
+        self._outputs = NoOutputs() if outputs is None else outputs
         self._policies = registry(policies)
         declared, problems = parse_cluster(cluster_file() if cluster is None else cluster, self._policies)
         if problems:
@@ -145,7 +149,7 @@ class InProcessServer:
             self._store,
             self.engine.clock,
             self._tokens,
-            NoOutputs(),
+            self._outputs,
             self.engine.connected,
             "testing",
             metrics=self._metrics,

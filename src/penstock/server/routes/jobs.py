@@ -40,7 +40,7 @@ JobIdPath = Annotated[int, Path(ge=1, le=2**53, description="number of the job",
 
 
 def job_routes(app: FastAPI, backend: Backend, estimates: EstimateService, caller: Any) -> None:
-    jobs = JobViews(backend)
+    jobs = JobViews(backend, estimates)
     _submit_routes(app, backend, caller)
     _list_routes(app, backend, caller, jobs)
     explainer = Explainer(backend.service.policies, lambda scene: estimates.known(scene.job.id))
@@ -50,8 +50,8 @@ def job_routes(app: FastAPI, backend: Backend, estimates: EstimateService, calle
 class JobViews:
     """Jobs as the API shows them, live ones with facts of the control loop beyond the log."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, backend: Backend, estimates: EstimateService | None = None) -> None:
+        self._backend, self._estimates = backend, estimates
 
     def live(self, jobs: Iterable[Job], *, full: bool = False) -> list[api.JobView]:
         controller = self._backend.service.controller
@@ -62,8 +62,16 @@ class JobViews:
             waits_for = "tenant_held" if held else self._waiting_reason(job, now_ms)
             reason = waits_for if job.state == "waiting" else idleness.said(job, now_ms)
             reached = controller.reached.get(job.id, 0)
-            found.append(live_job(job, full=full, waits_for=reason, reached=reached))
+            likely_ms = self._likely_ms(job)
+            found.append(live_job(job, full=full, waits_for=reason, reached=reached, likely_ms=likely_ms))
         return found
+
+    def _likely_ms(self, job: Job) -> int:
+        """Return when a waiting job is expected to start, as last estimated; 0: nobody knows."""
+        if self._estimates is None or job.state != "waiting":
+            return 0
+        times = self._estimates.known(job.id)
+        return times[1] if times is not None else 0
 
     def _waiting_reason(self, job: Job, now_ms: int) -> str:
         controller = self._backend.service.controller

@@ -71,6 +71,8 @@ class EstimateService:
         self._noted: dict[JobId, int] = {}
         """When the estimate of a waiting job was last logged (unix ms)."""
         self._last = api.EtaList(0, 0, 0, [])
+        self._times: dict[JobId, Times] = {}
+        """Of the last look, by job: those that have an estimate."""
         self._last_seq = -1
         self._misses = 0
         """Failed or late estimates in a row: each doubles the time until the next."""
@@ -134,8 +136,7 @@ class EstimateService:
         """Return early, likely and late start (unix ms) as of the last look; None where it had no estimate."""
         if self._backend.clock.unix_ms() - self._last.made_ms > KNOWN_MS:
             return None
-        found = next((job for job in self._last.jobs if job.id == job_id), None)
-        return (found.early_ms, found.likely_ms, found.late_ms) if found is not None and found.likely_ms else None
+        return self._times.get(job_id)
 
     async def score(self) -> Score:
         """Return how right the latest estimates were."""
@@ -156,6 +157,7 @@ class EstimateService:
         by_id = {job.id: job for job in waiting}
         shown = [_view(one, by_id[one.job_id]) for one in estimates]
         self._last = api.EtaList(now_ms, samples, len(waiting) - len(wanted), shown)
+        self._times = {one.job_id: one.given for one in estimates if one.given[1]}
         self._last_seq = image.seq
         self._misses = 0 if samples or not wanted else min(MISSES_MAX, self._misses + 1)
         due = tuple(one for one in estimates if one.given[1] and self._is_due(by_id[one.job_id], now_ms))

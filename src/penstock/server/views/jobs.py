@@ -45,8 +45,14 @@ def waiting_reason(job: Job, last: Plan | None, now_ms: int, *, shadow: bool = F
     return ("no_fit" if verdict.code == "making_room" else verdict.code) if verdict else ""
 
 
-def live_job(job: Job, *, full: bool = False, waits_for: str = "", reached: int = 0) -> api.JobView:
-    """Return the view of a live job; `full` adds the command and each replica."""
+def live_job(job: Job, *, full: bool = False, waits_for: str = "", reached: int = 0, likely_ms: int = 0) -> api.JobView:
+    """Return the view of a live job; `full` adds the command and each replica.
+
+    Args:
+        waits_for: short code of why it waits, or of what is wrong with it.
+        reached: step that its program has reached, where that is beyond the log.
+        likely_ms: estimated start (unix ms), 0: none.
+    """
     attempt, spec = job.attempt, job.spec
     nodes = list(dict.fromkeys(r.place.node for r in attempt.replicas)) if attempt else []
     replicas = [
@@ -78,6 +84,7 @@ def live_job(job: Job, *, full: bool = False, waits_for: str = "", reached: int 
         array_index=job.array_index,
         replica_list=replicas,
         ends_ms=ends_ms(job),
+        start_likely_ms=likely_ms,
         devices_milli=spec.ask.device_milli,
         devices_text=devices_cell(spec.ask),
         **(_asked(spec) if full else {}),
