@@ -71,6 +71,7 @@ from penstock.server.services.billing import BillingService
 from penstock.server.services.certificates import CertificateService
 from penstock.server.services.estimates import EstimateService
 from penstock.server.services.history import HistoryService
+from penstock.server.services.notifying.service import NotificationService
 from penstock.server.services.quota_alerts import QuotaAlertService
 from penstock.store.address import Address, address_of, open_seat, remember
 from penstock.web.pages import WebPages
@@ -213,6 +214,8 @@ class _Running:
         self._foresight = EstimateService(self._backend)
         self._billing = BillingService(self._backend, self._store)
         self._history = HistoryService(self._backend, self._store)
+        link = advertised(self._options.transport, self._port)
+        self._notifications = NotificationService(self._backend, self._store, link)
         self._access = AccessKeeper(self._backend)
         collector.settle()
         self._keepers: list[asyncio.Task[None]] = []
@@ -247,6 +250,7 @@ class _Running:
         for keeper in self._keepers:
             keeper.cancel()
         self._foresight.close()
+        self._notifications.close()
         self._backend.pools.close()
         self._access.say_last()
         self._engine.stop()
@@ -288,6 +292,7 @@ class _Running:
             self._billing.keep(),
             *(() if self._options.shadow else (Autoscaler(self._backend).keep(),)),
             QuotaAlertService(self._backend).keep(),
+            self._notifications.keep(),
             self._access.keep(),
         ):
             self._keep(keeper)
@@ -313,7 +318,7 @@ class _Running:
     async def _http(self, listeners: list[socket.socket]) -> None:
         security = self._security.api.context if self._security.api else None
         transport = self._options.transport
-        app = create_app(self._backend, self._foresight, self._billing, self._history)
+        app = create_app(self._backend, self._foresight, self._billing, self._history, self._notifications)
         pages = WebPages(app, None if transport.secure else names_of_server(transport))
         server = Listener(pages, security, self._limits.bounds())
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -28,6 +28,7 @@ LOCAL = {
     *("store backup", "store restore", "store verify", "manifests"),
 }
 """Commands that need no running server, or start one."""
+PAGER = {"commands": [{"name": "pager", "path": "/bin/true"}]}
 ALONE = {"up", "down", "store restore", "store backup", "store verify", "certificates", "attach", "mcp"}
 """Commands whose examples are run on a data folder of their own, change the server itself, or end with a job."""
 NOT_JSON = {"help", "mcp", "shell", "exec", "logs", "events", "run", "audit", "top"}
@@ -87,7 +88,12 @@ def built(folder: Path) -> Iterator[Stage]:
         target = folder / (name if engine == "yunikorn" else f"{engine}.yaml")
         target.write_bytes((SAMPLES / sample).read_bytes())
     users = [{"name": getpass.getuser(), "role": "admin"}]
-    too = {"queues": [{"name": "default"}, {"name": "batch"}], "users": users, "nodes": cluster_file(2, 4)["nodes"]}
+    too = {
+        "queues": [{"name": "default"}, {"name": "batch"}],
+        "users": users,
+        "notifications": PAGER,
+        "nodes": cluster_file(2, 4)["nodes"],
+    }
     server, _ = past_server(folder / "data", declared_too=too, invoices={"issue": "manual"})
     with server:
         (folder / "cluster.yaml").write_text(json.dumps(server.declared))

@@ -58,7 +58,17 @@ CHANGES = {
         "money reverse",
     ),
     *("money credit", "money invoice issue", "money invoice pay", "money invoice correct", "help", "wait"),
-    *("secret set", "secret remove", "secret rotate", "admin add", "admin set", "admin remove"),
+    *(
+        "notify set",
+        "notify test",
+        "notify remove",
+        "secret set",
+        "secret remove",
+        "secret rotate",
+        "admin add",
+        "admin set",
+        "admin remove",
+    ),
 }
 RAW = {"logs", "attach", "mcp"}
 """Prints what a program has written, byte by byte; speaks to programs, by JSON in lines."""
@@ -131,6 +141,7 @@ class World:
             "checkpoints": [("damaged",), (HOSTILE,), (str(self.failed),)],
             "token list": [()],
             "secret list": [()],
+            "notify list": [(), ("--everyone",)],
             "admin show": [(), (HOSTILE,)],
             "schema": [()],
             "manifests": [(), ("--namespace", HOSTILE)],

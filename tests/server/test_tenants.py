@@ -328,6 +328,39 @@ GRIDS = {
         b_viewer      404 403 404
         nobody        404 404 404
     """,
+    "set notification": """
+                      own a   b   nodes
+        admin         ok  ok  ok  ok
+        local         ok  ok  ok  ok
+        both          ok  ok  ok  403
+        a_admin       ok  ok  403 403
+        b_admin       ok  403 ok  403
+        operator      ok  403 403 ok
+        operator_write ok 403 403 ok
+        admin_write   ok  403 403 ok
+        viewer        ok  403 403 403
+        mixed         ok  403 403 403
+        a_viewer      ok  403 403 403
+        member        ok  403 403 403
+        member_write  ok  403 403 403
+        a_admin_write ok  403 403 403
+        b_viewer      ok  403 403 403
+        b_member      ok  403 403 403
+        nobody        ok  403 403 403
+        everybody     403 403 403 403
+    """,
+    "own notification": """
+                      -
+        viewer_in_a   403
+        operator_in_a 403
+        admin_in_a    403
+        both_in_a     403
+        operator_read 403
+        admin_read    403
+        member_read   403
+        a_admin_read  403
+        everybody     ok
+    """,
     "revoke token": """
                       amy both b_member none
         admin         ok  ok   ok       404
@@ -411,6 +444,13 @@ OPERATIONS = {
     "GET /secrets": Row("anybody"),
     "PUT /secrets/{name}": Row("set secret", body={"value": SECRETS["value of a secret"], "tenant": Named("holder")}),
     "DELETE /secrets/{name}": Row("remove secret", query=TENANT),
+    "GET /notifications": Row("anybody"),
+    "PUT /notifications/{name}": Row(
+        "set notification",
+        body={"channel": "command", "to": "pager", "events": Named("events"), "tenant": Named("about")},
+    ),
+    "DELETE /notifications/{name}": Row("own notification", 404),
+    "POST /notifications/{name}/test": Row("own notification", 404),
     "POST /secret-key": Row("declare"),
     "GET /series": Row("anybody", query="?names=devices_held,jobs_waiting,starts,waiting_by_reason"),
     "GET /timeline": Row("anybody", query="?from=2020-01-01T00:00Z&until=2020-01-02T00:00Z"),
@@ -523,6 +563,7 @@ def declared() -> dict[str, Any]:
         ],
         "users": USERS,
         "billing": {"prices": [{"resource": "cpu", "per_hour": 1}], "invoices": {"issue": "manual"}},
+        "notifications": {"commands": [{"name": "pager", "path": "/bin/true", "open_to": "everyone"}]},
         "reservations": [
             {
                 "name": SECRETS["reservation"],
@@ -646,7 +687,9 @@ def values(world: World, target: str, job: str = "finished") -> dict[str, Any]:
         "payment": SECRETS["payment"] if target == "b" else "a-paid",
         "record": REVERSED.get(tenant, 1),
         "node": "nowhere" if target == "none" else "n3",
-        "name": {"b": SECRETS["name of a secret"], "none": "nothing"}.get(target, "A_SECRET"),
+        "events": {"a": ["budget"], "b": ["budget"], "nodes": ["node_lost"]}.get(target, ["end"]),
+        "about": tenant if target in ("a", "b") else "",
+        "name": {"b": SECRETS["name of a secret"], "none": "nothing", "-": "nothing"}.get(target, "A_SECRET"),
         "holder": "" if target == "own" else tenant,
         "user": {"self": "", "both": "bert", "b_member": SECRETS["member"], "none": "noone"}.get(target, target),
     }

@@ -41,6 +41,7 @@ PANELS: dict[str, dict[str, Entry]] = {
         "shell": Entry("shell:shell", "Open a shell in a lease or running job."),
         "exec": Entry("exec:exec_", "Run a command in a lease or running job."),
         "lease": Entry("lease:lease", "Hold devices for interactive work, for a limited time."),
+        "notify": Entry("notify:notify", "Choose what you are notified of, and by which way."),
         "events": Entry("events:events", "List what happened, from the log."),
     },
     "Cluster": {

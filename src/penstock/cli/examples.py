@@ -35,6 +35,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "shell": ("penstock shell 1 -- hostname",),
     "exec": ("penstock exec 1 -- env",),
     "lease": ("penstock lease 1 --for 4h", "penstock lease 2 --for 30m --model SIM-A100 --no-wait"),
+    "notify list": ("penstock notify list",),
+    "notify set": (
+        "penstock notify set pager --command pager --on end,preempted",
+        "penstock notify set pager --command pager --on budget --tenant vision",
+    ),
+    "notify test": ("penstock notify test pager",),
+    "notify remove": ("penstock notify remove pager",),
     "events": ("penstock events --last 20", "penstock events 1 --json"),
     # Cluster
     "top": ("penstock top", "penstock top devices", "penstock top mine --filter train"),

@@ -13,6 +13,7 @@ from penstock.api import types as api
 from penstock.api.history import SeriesList, TimelineView
 from penstock.api.invoices import InvoiceList
 from penstock.api.jobs import ActionAnswer, AttemptList, JobSeriesList, LogMatches
+from penstock.api.notifications import NotificationList, NotificationMade, NotificationTested
 from penstock.api.quotas import PoolList, QuotaList
 from penstock.api.scheduling import CycleView, DefragList
 from penstock.api.sessions import LoginLink
@@ -319,6 +320,22 @@ class ApiClient(HttpCaller):
     def remove_secret(self, name: str, tenant: str = "") -> None:
         query = {"tenant": tenant} if tenant else {}
         self._call("DELETE", f"/secrets/{quote(name, safe='')}", api.DoneAnswer, query=query)
+
+    def notifications(self, *, everyone: bool = False) -> NotificationList:
+        """Return the caller's notifications (an administrator's: also everyone's), and the channels to choose from."""
+        return self._call("GET", "/notifications", NotificationList, query={"everyone": "true"} if everyone else {})
+
+    def set_notification(self, name: str, wanted: Mapping[str, Any]) -> NotificationMade:
+        """Choose what is sent where: channel, to, events, tenant, signing_key."""
+        return self._call("PUT", f"/notifications/{quote(name, safe='')}", NotificationMade, body=wanted)
+
+    def remove_notification(self, name: str, user: str = "") -> None:
+        query = {"user": user} if user else {}
+        self._call("DELETE", f"/notifications/{quote(name, safe='')}", api.DoneAnswer, query=query)
+
+    def test_notification(self, name: str) -> NotificationTested:
+        """Send a test message, and return whether it was taken."""
+        return self._call("POST", f"/notifications/{quote(name, safe='')}/test", NotificationTested)
 
     def rotate_secret_key(self) -> api.KeyRotated:
         return self._call("POST", "/secret-key", api.KeyRotated)

@@ -24,9 +24,10 @@ from penstock.core.cycle.triggers import PlanClock
 from penstock.core.lifecycle import acting, money, observing, orders, quota_alerts, reports, requests, secrets, tokens
 from penstock.core.lifecycle.declaring import declared
 from penstock.core.lifecycle.draining import drain
+from penstock.core.lifecycle.notifications import decide as decide_notification
 from penstock.core.lifecycle.size import BOUNDS, over_size, size_of
 from penstock.core.lifecycle.transaction import Transaction
-from penstock.core.messages.access import SecretRequest, TokenRequest
+from penstock.core.messages.access import NotificationRequest, SecretRequest, TokenRequest
 from penstock.core.messages.money import MoneyRequest
 from penstock.core.messages.orders import Addressed
 from penstock.core.messages.reports import NodeReport
@@ -334,6 +335,8 @@ class Controller:
                     return money.decide(tx, request)
                 if isinstance(request, SecretRequest):
                     return secrets.decide(tx, request)
+                if isinstance(request, NotificationRequest):
+                    return decide_notification(tx, request)
                 if not isinstance(request, TokenRequest):
                     assert_never(request)
                 return tokens.decide(tx, request)

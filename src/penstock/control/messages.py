@@ -3,7 +3,14 @@
 import msgspec
 
 from penstock.core.lifecycle.requests import Submit
-from penstock.core.messages.access import SecretDone, SecretRequest, TokenDone, TokenRequest
+from penstock.core.messages.access import (
+    NotificationDone,
+    NotificationRequest,
+    SecretDone,
+    SecretRequest,
+    TokenDone,
+    TokenRequest,
+)
 from penstock.core.messages.money import MoneyDone, MoneyRequest
 from penstock.core.messages.orders import Order
 from penstock.core.messages.reports import NodeReport
@@ -130,6 +137,7 @@ Request = (
     | MoneyRequest
     | TokenRequest
     | SecretRequest
+    | NotificationRequest
 )
 
 
@@ -192,5 +200,6 @@ Reply = (
     | MoneyDone
     | TokenDone
     | SecretDone
+    | NotificationDone
     | RequestFailed
 )

@@ -29,9 +29,10 @@ from penstock.server.routes.job_actions import job_action_routes
 from penstock.server.routes.job_story import job_story_routes
 from penstock.server.routes.jobs import JobViews, job_routes
 from penstock.server.routes.nodes import node_routes
+from penstock.server.routes.notifications import notification_routes
 from penstock.server.routes.openapi import describe, document_route
 from penstock.server.routes.quotas import quota_routes
-from penstock.server.routes.secrets import secret_routes
+from penstock.server.routes.secrets import sealing_turn, secret_routes
 from penstock.server.routes.series import series_routes
 from penstock.server.routes.sessions import session_routes
 from penstock.server.routes.tokens import token_routes
@@ -41,10 +42,15 @@ from penstock.server.services.billing import BillingService
 from penstock.server.services.changes import ChangeFeed
 from penstock.server.services.estimates import EstimateService
 from penstock.server.services.history import HistoryService
+from penstock.server.services.notifying.service import NotificationService
 
 
 def create_app(
-    backend: Backend, estimates: EstimateService, billing: BillingService, history: HistoryService
+    backend: Backend,
+    estimates: EstimateService,
+    billing: BillingService,
+    history: HistoryService,
+    notifications: NotificationService,
 ) -> FastAPI:
     """Return the application; it owns nothing and ends nothing."""
     app = FastAPI(title="Penstock", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
@@ -80,7 +86,9 @@ def create_app(
     invoice_routes(app, backend, billing, caller)
     payment_routes(app, backend, caller)
     token_routes(app, backend, caller)
-    secret_routes(app, backend, caller)
+    sealing = sealing_turn()
+    secret_routes(app, backend, sealing, caller)
+    notification_routes(app, backend, notifications, sealing, caller)
     usage_routes(app, backend, caller)
     waste_routes(app, backend, caller)
     declaring_routes(app, backend, caller)

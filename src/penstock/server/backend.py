@@ -14,7 +14,7 @@ from penstock.control.service import ControlService
 from penstock.core.lifecycle.requests import Submit
 from penstock.core.lifecycle.size import RECORD_BYTES
 from penstock.core.lifecycle.thresholds import SharedAmount
-from penstock.core.messages.access import SetSecret
+from penstock.core.messages.access import SetNotification, SetSecret
 from penstock.core.messages.requests import ChangeJobs
 from penstock.core.model.events import Record
 from penstock.core.model.ids import JobId, NodeName
@@ -143,6 +143,8 @@ class Backend:
             self.gate.log(caller.tenant, size * len(request.job_ids))
         elif isinstance(request, SetSecret):
             self.gate.log(caller.tenant, RECORD_BYTES + len(request.secret.sealed))
+        elif isinstance(request, SetNotification):
+            self.gate.log(caller.tenant, RECORD_BYTES + len(request.subscription.to.sealed))
         else:
             self.gate.log(caller.tenant, RECORD_BYTES)
 

@@ -28,6 +28,7 @@ from penstock.core.model.words import counted
 from penstock.core.order.extension import OrderPolicy, registry
 from penstock.engines.local.nodes import specs
 from penstock.loopthread import LoopThread
+from penstock.security.vault import Vault
 from penstock.server.app import create_app
 from penstock.server.backend import Backend, deliver_on
 from penstock.server.http.auth import LocalTokens
@@ -38,6 +39,7 @@ from penstock.server.routes.outputs import Outputs
 from penstock.server.services.billing import BillingService
 from penstock.server.services.estimates import EstimateService
 from penstock.server.services.history import HistoryService
+from penstock.server.services.notifying.service import NotificationService
 from penstock.store.sqlite import SqliteStore
 from penstock.testing.builders import GIB, cluster_file
 from penstock.testing.engine import BehaviourOf, FakeEngine, behaviour_of
@@ -109,6 +111,7 @@ class InProcessServer:
             self._serve(ending)
             ending.callback(self.service.stop)
             self.service.start()
+            self.send_notifications()
             ending.callback(self.engine.stop)
             self.engine.settle = self.settle
             self.engine.start(self.service)
@@ -137,6 +140,7 @@ class InProcessServer:
             policies=self._policies,
             metrics=self._metrics,
         )
+        self._vault = Vault(root / "secrets.key")
         self._tokens = LocalTokens(root / "tokens.json")
         self._tokens.ensure_local(root / "token")
         self.token = (root / "token").read_text(encoding="ascii").strip()
@@ -152,6 +156,7 @@ class InProcessServer:
             self._outputs,
             self.engine.connected,
             "testing",
+            vault=self._vault,
             metrics=self._metrics,
         )
         self._backend.durable_seq = self.service.controller.state.seq
@@ -159,11 +164,12 @@ class InProcessServer:
         estimates = EstimateService(self._backend)
         ending.callback(estimates.close)
         billing, transport = BillingService(self._backend, self._store), Transport()
-        self._history = HistoryService(self._backend, self._store)
-        app = create_app(self._backend, estimates, billing, self._history)
-        pages = WebPages(app, names_of_server(transport))
-        listener, socket = Listener(pages, None, Limits().bounds()), listen(transport)
+        self._history, socket = HistoryService(self._backend, self._store), listen(transport)
         self.url = f"http://127.0.0.1:{socket.getsockname()[1]}"
+        self._notifications = NotificationService(self._backend, self._store, self.url)
+        ending.callback(self._notifications.close)
+        app = create_app(self._backend, estimates, billing, self._history, self._notifications)
+        listener = Listener(WebPages(app, names_of_server(transport)), None, Limits().bounds())
         served = self._loop.run(listener.serve(sockets=[socket]))
 
         def end() -> None:
@@ -190,6 +196,15 @@ class InProcessServer:
         self.engine.advance(round(seconds * 1000))
         self.settle()
         self._history.catch_up()
+
+    def send_notifications(self) -> None:
+        """Send the notifications that are due by now, and return when they were taken or refused."""
+
+        async def sent() -> None:
+            await self._notifications.look()
+            await self._notifications.settle()
+
+        self._loop.run(sent()).result(ANSWER_S)
 
     def settle(self) -> None:
         """Return when every request is decided, planned and started. No time passes.

@@ -145,6 +145,11 @@ EXAMPLES = {
     "grace": [("5s", lambda e: e.spec.grace_ms, 5_000), (0, lambda e: e.spec.grace_ms, 0)],
     "retries": [(3, lambda e: e.spec.retries_max, 3)],
     "env": [({"B": 1, "A": True, "C": 0.5}, lambda e: e.spec.env, (("A", "true"), ("B", "1"), ("C", "0.5")))],
+    "notify": [
+        ("end", lambda e: e.spec.notify, ("success", "failure", "cancelled")),
+        (["preempted", "start", "start"], lambda e: e.spec.notify, ("start", "preempted")),
+        ("none", lambda e: e.spec.notify, ("none",)),
+    ],
     "workdir": [("/data", lambda e: e.spec.workdir, "/data")],
     "topology": [
         ("same_node", lambda e: e.spec.ask.topology, Topology("node")),

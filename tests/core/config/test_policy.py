@@ -189,7 +189,14 @@ def test_no_field_of_the_model_can_change_unseen(part, field):
 
 
 def test_every_part_of_a_configuration_is_in_that_list():
-    assert {f.name for f in fields(ClusterConfig)} == {*PARTS, "root_policy", "candidates", "billing", "users"}
+    assert {f.name for f in fields(ClusterConfig)} == {
+        *PARTS,
+        "root_policy",
+        "candidates",
+        "billing",
+        "users",
+        "notifications",
+    }
 
 
 PRICED = Billing(Tariff((Price("device", 2_500_000, 0, "H100"),), ((100, 900),)))

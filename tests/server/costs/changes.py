@@ -29,6 +29,7 @@ def cases() -> Iterator[Case]:
     yield from _tokens()
     yield from _secrets()
     yield from _sessions()
+    yield from _notifications()
 
 
 def _jobs() -> Iterator[Case]:
@@ -112,6 +113,26 @@ def _secrets() -> Iterator[Case]:
     yield _beyond(gone, "a long name", "owner", _sent("DELETE", "/secrets/" + "s" * TEXT))
     yield Case(key, "hundreds of secrets", "admin", _sent("POST", "/secret-key"))
     yield _beyond(key, "by who may not", "tenant_admin", _sent("POST", "/secret-key"))
+
+
+def _notifications() -> Iterator[Case]:
+    one, gone = "PUT /notifications/{name}", "DELETE /notifications/{name}"
+    tried = "POST /notifications/{name}/test"
+
+    def put(name: str, **body: Any) -> Any:
+        whole = {"channel": "webhook", "to": f"http://127.0.0.1:9/{'h' * 1_900}", "events": ["end"]}
+        return sending("PUT", f"/notifications/{name}", lambda: {**whole, **body})
+
+    yield Case(one, "the longest URL", "owner", put("n" * 63, events=["jobs", *["end"] * 10]))
+    yield _beyond(one, "a longer URL", "owner", put("n", to="https://hooks.example.org/" + "h" * 2_000))
+    yield _beyond(one, "a body over 16 KiB", "owner", put("n", to="h" * 16_384))
+    yield _beyond(one, "4,000 events", "owner", put("n", events=["e"] * 4_000))
+    yield _beyond(one, "200 signs that are not ASCII", "owner", put("%E4%BD%A0" * 200))
+    yield _beyond(one, "of a tenant, by who may not", "owner", put("n", events=["budget"], tenant=past.OWN))
+    yield Case(tried, "a receiver that is not there", "owner", _sent("POST", f"/notifications/{'n' * 63}/test"))
+    yield _beyond(tried, "a long name", "owner", _sent("POST", f"/notifications/{'n' * TEXT}/test"))
+    yield Case(gone, "one that is there", "owner", _sent("DELETE", f"/notifications/{'n' * 63}"))
+    yield _beyond(gone, "a long name", "owner", _sent("DELETE", f"/notifications/{'n' * TEXT}"))
 
 
 def _sent(method: str, path: str) -> Callable[[], list[Sent]]:

@@ -28,6 +28,7 @@ from penstock.core.model import events as ev
 from penstock.core.model.access import Token
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.jobs import ExitInfo, GangAsk, GroupAsk, JobSpec
+from penstock.core.model.notifications import Subscription, sealed_as
 from penstock.core.model.resources import Resources
 from penstock.core.model.secrets import Secret
 from penstock.engines.processes.paths import DataFolder
@@ -44,6 +45,7 @@ WAITING, CROWD, HALF_FULL = 5_000, 100_000, 60_000
 """Jobs of the other tenant that wait; so many that looking at all of them is seen; so many that 100,000 more may."""
 OWN_WAITING = 200
 TOKENS, SECRETS, INVOICES, CREDITS = 400, 400, 36, 200
+NOTIFICATIONS = 1_000
 INVOICE_LINES = 2_000
 OUTPUTS = 500
 
@@ -101,6 +103,7 @@ def declared(leases: Mapping[str, str] = LONG_LEASES) -> dict[str, Any]:
             "prices": [{"resource": "cpu", "per_hour": 0.05}, {"resource": "device", "per_hour": 2}],
             "invoices": {"issue": "manual"},
         },
+        "notifications": {"webhooks": {"internal": ["127.0.0.1:9"]}},
         "nodes": [{"name": "aside", "cpus": 32, "memory": "4GiB", "pool": "aside"}],
     }
 
@@ -127,7 +130,9 @@ def write(data: Path, waiting: int = WAITING, *, lost: bool = False) -> None:
     data.mkdir(parents=True)
     store, clock = SqliteStore(folder.log), PastClock()
     config = cluster_config({name: value for name, value in declared().items() if name != "nodes"})
-    events = [ev.ConfigChanged(config, "adele"), *_tokens(), *_secrets(Vault(folder.secret_keys)), *_money(clock.now)]
+    vault = Vault(folder.secret_keys)
+    sealed = [*_secrets(vault), *_notifications(vault)]
+    events = [ev.ConfigChanged(config, "adele"), *_tokens(), *sealed, *_money(clock.now)]
     records = [ev.Record(seq, clock.now, event) for seq, event in enumerate(events, 1)]
     store.append(records, [], store.acquire_epoch())
     controller = Controller(store, clock, name="past")
@@ -150,6 +155,15 @@ def _tokens() -> Iterator[ev.AnyEvent]:
     for i in range(TOKENS):
         digest = hashlib.sha256(b"%d" % i).hexdigest()
         yield ev.TokenIssued(Token(f"token{i}", digest, "mel" if i % 2 else "olga", "read", (), 1, note="n" * 100))
+
+
+def _notifications(vault: Vault) -> Iterator[ev.AnyEvent]:
+    """Those of many users, and some of the member."""
+    for i in range(NOTIFICATIONS):
+        owner, name = ("mel" if i < 5 else f"user{i // 10}"), f"notification-{i}"
+        to = vault.seal(sealed_as(owner, name), '{"to": "http://127.0.0.1:9/x"}')
+        shown = "http://127.0.0.1:9/..."
+        yield ev.NotificationSet(Subscription(name, owner, "webhook", ("success", "failure", "cancelled"), to, shown))
 
 
 def _secrets(vault: Vault) -> Iterator[ev.AnyEvent]:
@@ -289,7 +303,7 @@ def _outputs(folder: DataFolder) -> None:
 
 def first_record_of_controller() -> int:
     """Return the number of the record that follows those written as events."""
-    return 1 + len(CALLERS) + TOKENS + SECRETS + 1 + 2 * INVOICES + CREDITS + 1
+    return 1 + len(CALLERS) + TOKENS + SECRETS + 1 + NOTIFICATIONS + 2 * INVOICES + CREDITS + 1
 
 
 def days_ago(days: int) -> str:

@@ -212,6 +212,9 @@ def _declared() -> Iterator[Case]:
     yield _read("/tokens", "all of it", "admin")
     yield _read("/secrets", "those of a tenant")
     yield _read("/secrets", "all of it", "admin")
+    yield _read("/notifications", "the own", "owner")
+    yield _read("/notifications?everyone=true", "all of it", "admin")
+    yield _read("/notifications?everyone=true", "by who may not", "owner", statuses=REFUSED, beyond=True)
 
 
 def _odd() -> Iterator[Case]:

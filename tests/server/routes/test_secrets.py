@@ -19,11 +19,12 @@ from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.events import SecretSet
 from penstock.core.model.secrets import Secret
 from penstock.core.state.secrets import Secrets
+from penstock.core.state.subscriptions import Subscriptions
 from penstock.core.state.tokens import local_scope
 from penstock.security.vault import Vault
 from penstock.server.http.accesslog import AccessLog
 from penstock.server.http.pools import Pools
-from penstock.server.routes.secrets import secret_routes
+from penstock.server.routes.secrets import sealing_turn, secret_routes
 from tests.server.harness import Jobs, Server, until
 
 VALUE = "tok_Zq81hPwx55"
@@ -168,11 +169,11 @@ def test_what_is_set_while_the_key_is_replaced_can_be_opened(tmp_path):
                     known.apply(SecretSet(sealed))
             return SecretDone()
 
-        app, state = FastAPI(), SimpleNamespace(secrets=known, config=ClusterConfig())
+        app, state = FastAPI(), SimpleNamespace(secrets=known, subscriptions=Subscriptions(), config=ClusterConfig())
         kept = SimpleNamespace(
             vault=vault, state=state, ask=ask, access=AccessLog(RealClock(), MemoryMetrics()), pools=Pools()
         )
-        secret_routes(app, kept, Any)
+        secret_routes(app, kept, sealing_turn(), Any)
         routes = {route.name: route.endpoint for route in app.routes if isinstance(route, APIRoute)}
         body = json.dumps({"value": OTHER}).encode()
 

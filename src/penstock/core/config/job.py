@@ -187,6 +187,7 @@ def _build(values: Values, reader: Reader) -> NewJob:
         lease=values.get("lease", False),
         secrets=_secrets(values, reader),
         array_parallel=array.parallel,
+        notify=values.get("notify", ()),
     )
     names = tuple((item, kind) for item, kind in after if isinstance(item, str)) if after else ()
     unnamed = UNNAMED["tenant" in values, "queue" in values]

@@ -21,6 +21,7 @@ from penstock.core.config.fields import (
     whole,
     word,
 )
+from penstock.core.config.notifications import job_events
 from penstock.core.config.reader import NAME_MAX, TEXT_MAX, Reader, short, shown
 from penstock.core.model import jobs as m
 from penstock.core.model import secrets
@@ -188,5 +189,6 @@ FIELDS: dict[str, Field] = {
     ),
     "workdir": text("directory to start in", most=PATH_MAX),
     "labels": pairs("labels of the job", m.LABELS_MAX),
+    "notify": job_events("events of it that are sent to you, by all ways that you have set (as set for all your jobs)"),
     "checkpoint": section("how the program is asked to save", _CHECKPOINT),
 }

@@ -1,16 +1,17 @@
-"""A new configuration: it revokes the tokens of removed users and removes the secrets of removed holders."""
+"""A new configuration: it revokes tokens of removed users, and removes what belonged to removed holders."""
 
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.cluster import ClusterConfig
-from penstock.core.model.events import ConfigChanged, SecretRemoved, TokenRevoked
+from penstock.core.model.events import ConfigChanged, NotificationRemoved, SecretRemoved, TokenRevoked
 from penstock.core.model.ids import UserName
 
 
 def declared(tx: Transaction, config: ClusterConfig, by: UserName) -> None:
-    """Declare a configuration; revoke tokens of users it lacks, remove secrets of users and tenants that it drops.
+    """Declare a configuration; revoke tokens of users it lacks, remove secrets and notifications of users and tenants
+    that it drops.
 
-    A user declared under such a name later inherits neither. (Logs of former versions have tokens of removed users,
-    so all tokens are checked. A secret's owner may also be the server's operator, who is not declared.)
+    A user declared under such a name later inherits none of them. (Logs of former versions have tokens of removed
+    users, so all tokens are checked. A secret's owner may also be the server's operator, who is not declared.)
     """
     before = tx.state.config
     if config != before:
@@ -19,3 +20,5 @@ def declared(tx: Transaction, config: ClusterConfig, by: UserName) -> None:
         tx.emit(TokenRevoked(token.id, by))
     for secret in tx.state.secrets.of_the_gone(before, config):
         tx.emit(SecretRemoved(secret.tenant, secret.owner, secret.name, by))
+    for one in tx.state.subscriptions.of_the_gone(before, config):
+        tx.emit(NotificationRemoved(one.owner, one.name, by))

@@ -10,7 +10,7 @@ from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.access import RemoveSecret, SecretDone, SecretRequest, SetSecret
 from penstock.core.messages.requests import Refusal
 from penstock.core.model.errors import Problem, nearest
-from penstock.core.model.events import SecretRemoved, SecretSet
+from penstock.core.model.events import NotificationSet, SecretRemoved, SecretSet
 from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.secrets import Secret
 
@@ -30,6 +30,9 @@ def decide(tx: Transaction, request: SecretRequest) -> SecretDone | Refusal:
     for former, sealed in zip(request.former, request.sealed, strict=True):
         if tx.state.secrets.by_holder.get(former.holder) == former:
             tx.emit(SecretSet(sealed))
+    for before, after in zip(request.former_subscriptions, request.sealed_subscriptions, strict=True):
+        if tx.state.subscriptions.by_key.get(before.key) == before:
+            tx.emit(NotificationSet(after))
     return SecretDone()
 
 

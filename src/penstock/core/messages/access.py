@@ -1,9 +1,10 @@
-"""Requests about tokens and secrets, and their answers."""
+"""Requests about tokens, secrets and notifications, and their answers."""
 
 import msgspec
 
 from penstock.core.model.access import Scope, Token
 from penstock.core.model.ids import TenantName, UserName
+from penstock.core.model.notifications import Subscription
 from penstock.core.model.secrets import Secret
 
 
@@ -49,6 +50,9 @@ class ResealSecrets(msgspec.Struct, frozen=True):
 
     former: tuple[Secret, ...]
     sealed: tuple[Secret, ...]
+    former_subscriptions: tuple[Subscription, ...] = ()
+    sealed_subscriptions: tuple[Subscription, ...] = ()
+    """Those with their destinations sealed anew."""
 
 
 SecretRequest = SetSecret | RemoveSecret | ResealSecrets
@@ -56,5 +60,28 @@ SecretRequest = SetSecret | RemoveSecret | ResealSecrets
 
 class SecretDone(msgspec.Struct, frozen=True):
     """It is in the log. `found` is False when there was no such secret."""
+
+    found: bool = True
+
+
+class SetNotification(msgspec.Struct, frozen=True):
+    """Its destination is sealed by the caller."""
+
+    subscription: Subscription
+    administrator: bool = False
+    """The caller administers the cluster: it has no share, and may use the reserve."""
+
+
+class RemoveNotification(msgspec.Struct, frozen=True):
+    owner: UserName
+    name: str
+    by: UserName
+
+
+NotificationRequest = SetNotification | RemoveNotification
+
+
+class NotificationDone(msgspec.Struct, frozen=True):
+    """It is in the log. `found` is False when there was no such choice."""
 
     found: bool = True

@@ -107,6 +107,11 @@ class Scope(msgspec.Struct, frozen=True):
         """Return whether own secrets may be set: by a submitter in one of `tenants`, with a token of full rights."""
         return not self.only and not self.delegated and any(self.submits(tenant) for tenant in tenants)
 
+    @property
+    def sets_notifications(self) -> bool:
+        """Whether own notifications may be set: with a token of full rights."""
+        return not self.only and not self.delegated and self._may("write")
+
     def acts_on(self, tenant: str, owner: str) -> bool:
         """Return whether a job of this owner may be ended, or asked to save."""
         name = TenantName(tenant)

@@ -1,4 +1,4 @@
-"""Events about access: tokens, secrets, and refused attempts."""
+"""Events about access: tokens, secrets, notifications that users choose, and refused attempts."""
 
 from typing import Literal
 
@@ -7,6 +7,7 @@ import msgspec
 from penstock.core.model.access import Token
 from penstock.core.model.event import Event
 from penstock.core.model.ids import TenantName, UserName
+from penstock.core.model.notifications import Subscription
 from penstock.core.model.secrets import Secret
 
 
@@ -29,6 +30,18 @@ class SecretSet(Event, tag=True, frozen=True, omit_defaults=True):
 
 class SecretRemoved(Event, tag=True, frozen=True, omit_defaults=True):
     tenant: TenantName
+    owner: UserName
+    name: str
+    by: UserName = UserName("")
+
+
+class NotificationSet(Event, tag=True, frozen=True, omit_defaults=True):
+    """A user chose which events are sent to them, and where to; the place is sealed."""
+
+    subscription: Subscription
+
+
+class NotificationRemoved(Event, tag=True, frozen=True, omit_defaults=True):
     owner: UserName
     name: str
     by: UserName = UserName("")

@@ -8,6 +8,7 @@ import msgspec
 from penstock.core.model.access import User
 from penstock.core.model.affinity import Repels, Tally
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName, TenantName, UserName
+from penstock.core.model.notifications import Notifications
 from penstock.core.model.prices import AtZero, Billing, Budget, Party
 from penstock.core.model.resources import Device, Resources, Virtualization
 from penstock.core.model.selectors import Taint
@@ -336,6 +337,8 @@ class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Placement strategies that each cycle is planned with and weighed by objectives; none: the pools' own only."""
     billing: Billing = Billing()
     users: tuple[User, ...] = ()
+    notifications: Notifications = Notifications()
+    """Channels by which users hear of what happens."""
 
     @cached_property
     def user_by_name(self) -> dict[UserName, User]:

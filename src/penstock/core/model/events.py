@@ -8,6 +8,8 @@ from typing import Literal
 import msgspec
 
 from penstock.core.model.access_events import AccessNoted as AccessNoted
+from penstock.core.model.access_events import NotificationRemoved as NotificationRemoved
+from penstock.core.model.access_events import NotificationSet as NotificationSet
 from penstock.core.model.access_events import SecretRemoved as SecretRemoved
 from penstock.core.model.access_events import SecretSet as SecretSet
 from penstock.core.model.access_events import TokenIssued as TokenIssued
@@ -423,6 +425,8 @@ AnyEvent = (
     | SecretSet
     | SecretRemoved
     | AccessNoted
+    | NotificationSet
+    | NotificationRemoved
 )
 
 

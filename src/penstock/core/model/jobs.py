@@ -90,6 +90,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many members of its array may run at a time; 0: all."""
     preempts: bool = True
     """Whether others may be asked to leave for it."""
+    notify: tuple[str, ...] = ()
+    """Events of it that its user hears of (`core/model/notifications.py`); empty: as they chose for all their jobs."""
 
     def __post_init__(self) -> None:
         """Keep dependencies compact for every source of a spec: old logs list each job of an array separately."""

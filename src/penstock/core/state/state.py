@@ -32,6 +32,7 @@ from penstock.core.state.live_jobs import LiveJobs
 from penstock.core.state.nodes import NodeChange, changed, registered
 from penstock.core.state.quota_notes import QuotaNotes, QuotaSaid
 from penstock.core.state.secrets import Secrets
+from penstock.core.state.subscriptions import Subscription, Subscriptions
 from penstock.core.state.tokens import Tokens
 from penstock.core.state.turns import pass_turn
 from penstock.core.state.usage import whole_total
@@ -57,6 +58,7 @@ class Image(msgspec.Struct, frozen=True):
     tokens: tuple[Token, ...] = ()
     secrets: tuple[Secret, ...] = ()
     quota_notes: tuple[QuotaSaid, ...] = ()
+    subscriptions: tuple[Subscription, ...] = ()
     specs: tuple[JobSpec, ...] = ()
     """In stored images: specs that several jobs share (`images.py`)."""
     spec_of: tuple[int, ...] = ()
@@ -78,7 +80,7 @@ class State:
         self.idempotency = Remembered()
         self.finished_ok, self.finished_bad = 0, 0
         self.money, self.tokens, self.secrets = Accounts(), Tokens(), Secrets()
-        self.quota_notes, self.identity = QuotaNotes(), Identity()
+        self.quota_notes, self.identity, self.subscriptions = QuotaNotes(), Identity(), Subscriptions()
         self.config_since_empty = True
         """No attempt was allocated under an older configuration: every maximum must hold."""
         self.indexes = Indexes()
@@ -103,6 +105,7 @@ class State:
             tokens=tuple(self.tokens.by_hash.values()),
             secrets=tuple(self.secrets.by_holder.values()),
             quota_notes=self.quota_notes.image(),
+            subscriptions=tuple(self.subscriptions.by_key.values()),
             unmet_by_run=True,
             identity=self.identity,
         )
@@ -112,7 +115,7 @@ class State:
         state = cls()
         state.seq, state.time_ms, state.epoch = image.seq, image.time_ms, image.epoch
         state.next_job, state.next_port, state.config = image.next_job, image.next_port, image.config
-        state.identity = image.identity
+        state.identity, state.subscriptions = image.identity, Subscriptions(image.subscriptions)
         state.nodes = {node.spec.name: node for node in image.nodes}
         state.idempotency = Remembered(image.idempotency)
         state.finished_ok, state.finished_bad = image.finished_ok, image.finished_bad
@@ -216,6 +219,8 @@ class State:
                 self.tokens.apply(event)
             case ev.SecretSet() | ev.SecretRemoved():
                 self.secrets.apply(event)
+            case ev.NotificationSet() | ev.NotificationRemoved():
+                self.subscriptions.apply(event)
             case ev.QuotaNoted():
                 self.quota_notes.apply(event, record.time_ms)
             case ev.LeaderElected():
@@ -259,10 +264,6 @@ class State:
             self.indexes.trees = (QueueTree(self.config), QueueTree(self.config))
             self.indexes.trees_config = self.config
         return self.indexes.trees[which]
-
-    @property
-    def _half_life_ms(self) -> int:
-        return self.config.settings.fair_share_half_life_ms
 
     def _job_submitted(self, event: ev.JobSubmitted, record: ev.Record) -> None:
         if event.job_id != self.next_job:
@@ -316,7 +317,7 @@ class State:
         job = replace(new, attempt=replicas.begun(event, record.time_ms), last_attempt=event.attempt)
         self.jobs[job.id] = job
         self.next_port += 1
-        self.indexes.attempt_begins(job, record.time_ms, self._half_life_ms)
+        self.indexes.attempt_begins(job, record.time_ms, self.config.settings.fair_share_half_life_ms)
 
     def attempt_of(self, job_id: JobId, number: AttemptNumber) -> tuple[Job, Attempt]:
         """Return the job and its current attempt.
@@ -341,7 +342,7 @@ class State:
     ) -> None:
         after = replicas.ended(attempt, exits, how, time_ms)
         gone = [attempt.replicas[rank] for rank, _ in exits]
-        self.indexes.release(job, gone, time_ms, self._half_life_ms)
+        self.indexes.release(job, gone, time_ms, self.config.settings.fair_share_half_life_ms)
         self._put(replace(job, attempt=replace(attempt, replicas=after)))
 
     def _stop_requested(self, event: ev.AttemptStopRequested, record: ev.Record) -> None:
@@ -370,12 +371,12 @@ class State:
         else:
             changed = suspension.resumed(job, attempt, record.time_ms)
         self.jobs[job.id] = changed
-        self.indexes.attempt_holds(job, changed, record.time_ms, self._half_life_ms)
+        self.indexes.attempt_holds(job, changed, record.time_ms, self.config.settings.fair_share_half_life_ms)
 
     def _attempt_ended(self, event: ev.AttemptEnded, record: ev.Record) -> None:
         job, attempt = self.attempt_of(event.job_id, event.attempt)
         over = replicas.over(job, attempt, event, record.time_ms)
-        self.indexes.attempt_ends(job, record.time_ms, self._half_life_ms)
+        self.indexes.attempt_ends(job, record.time_ms, self.config.settings.fair_share_half_life_ms)
         self.jobs[job.id] = over
 
     def _job_requeued(self, event: ev.JobRequeued, record: ev.Record) -> None:

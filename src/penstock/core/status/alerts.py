@@ -58,8 +58,8 @@ def alerts(
     jobs = {job.id: job for job in state.jobs.page(0, len(state.jobs), tenants)}
     found = [*_cycles(jobs), *_gangs_in_part(state, jobs)]
     stuck: set[JobId] = set()
-    idle = EmptyCluster(state.config, state.indexes.nodes, dict(state.indexes.free), now_ms)
-    for job_ids, never in _never_start(jobs, state.config, idle):
+    idle = empty_cluster(state, now_ms)
+    for job_ids, never in never_start(jobs, state.config, idle):
         stuck.update(job_ids)
         found.append(_alert(never.code, job_ids, never.text, never.resolve))
     found += _behind(jobs, stuck)
@@ -184,7 +184,12 @@ def quota_blocks(tree: QueueTree, account: QueueNode, demand: Sequence[int]) -> 
     return list(found)
 
 
-def _never_start(
+def empty_cluster(state: State, now_ms: int) -> EmptyCluster:
+    """Return the cluster as it is declared now, without running jobs. Any thread."""
+    return EmptyCluster(state.config, state.indexes.nodes, dict(state.indexes.free), now_ms)
+
+
+def never_start(
     jobs: Mapping[JobId, Job], config: ClusterConfig, idle: EmptyCluster
 ) -> Iterator[tuple[list[JobId], Never]]:
     """Yield each reason with all waiting jobs that it holds for; each class is judged once."""

@@ -39,10 +39,12 @@ class NewSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All jobs of this tenant may; empty: the caller's own jobs alone."""
 
 
-def secret_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
-    turn = Turn(SHARE, "changes of secrets")
-    """From sealing to logging, so that no key is thrown away in between."""
+def sealing_turn() -> Turn:
+    """Return what all share who seal something, from sealing to logging: no key is thrown away in between."""
+    return Turn(SHARE, "changes of what is sealed")
 
+
+def secret_routes(app: FastAPI, backend: Backend, turn: Turn, caller: Any) -> None:
     @app.put("/api/v1/secrets/{name}", **returns(api.SecretView, body=NewSecret, example=EXAMPLE))
     async def set_secret(request: Request, who: caller, name: NamePath) -> Response:
         """Set a secret, or give it another value: jobs that start from then on get that."""
@@ -104,10 +106,14 @@ def _key_routes(app: FastAPI, backend: Backend, caller: Any, turn: Turn) -> None
         async with turn.mine():
             await _in_vault(backend.pools.reads, vault.add_key)
             former = tuple(backend.state.secrets.by_holder.values())
+            chosen = tuple(backend.state.subscriptions.by_key.values())
             sealed = await _in_vault(backend.pools.reads, _sealed_anew, vault, former)
+            places = await _in_vault(backend.pools.reads, _sealed_anew, vault, tuple(one.to for one in chosen))
             by = tuple(replace(one, by=who.user) for one in sealed)
-            await _asked(backend, ResealSecrets(former, by))
-            dropped = await _in_vault(backend.pools.reads, vault.keep, backend.state.secrets.key_ids())
+            subscriptions = tuple(replace(one, to=to) for one, to in zip(chosen, places, strict=True))
+            await _asked(backend, ResealSecrets(former, by, chosen, subscriptions))
+            used = backend.state.secrets.key_ids() | backend.state.subscriptions.key_ids()
+            dropped = await _in_vault(backend.pools.reads, vault.keep, used)
         backend.access.note(
             "secret_key_rotated", who.user, f"{len(sealed)} secrets sealed again, {dropped} keys dropped"
         )

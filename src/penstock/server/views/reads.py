@@ -17,6 +17,7 @@ from penstock.core.model.cluster import CHECKED_BY
 from penstock.core.model.events import MoneyEvent
 from penstock.core.model.ids import JobId, TenantName, UserName
 from penstock.core.model.jobs import Job, JobState
+from penstock.core.model.notifications import Subscription
 from penstock.core.model.secrets import Secret
 from penstock.core.order.queues import TENANT_PREFIX
 from penstock.core.state.accounts import tenant_of
@@ -163,6 +164,8 @@ class Reads:
             return _without_secrets(record) if scope.administers else None
         if isinstance(event, ev.SecretSet | ev.SecretRemoved):
             return _unsealed(record) if sees_secret(scope, event) else None
+        if isinstance(event, ev.NotificationSet | ev.NotificationRemoved):
+            return _without_destination(record) if sees_notification(scope, event) else None
         if scope.sees_all:
             return record
         if isinstance(event, _OF_ALL):
@@ -228,6 +231,20 @@ def _unsealed(record: ev.Record) -> ev.Record:
         return record
     hidden = replace(record.event.secret, sealed="", key_id="")
     return ev.Record(record.seq, record.time_ms, ev.SecretSet(hidden))
+
+
+def sees_notification(scope: Scope, of: "ev.NotificationRemoved | ev.NotificationSet | Subscription") -> bool:
+    """Return whether the caller sees what a user chose to hear of: the user alone, and administrators."""
+    chosen = of.subscription if isinstance(of, ev.NotificationSet) else of
+    return scope.administers or (chosen.owner == scope.user and not scope.only and not scope.delegated)
+
+
+def _without_destination(record: ev.Record) -> ev.Record:
+    if not isinstance(record.event, ev.NotificationSet):
+        return record
+    chosen = record.event.subscription
+    hidden = replace(chosen, to=replace(chosen.to, sealed="", key_id=""))
+    return ev.Record(record.seq, record.time_ms, ev.NotificationSet(hidden))
 
 
 def _without_secrets(record: ev.Record) -> ev.Record:

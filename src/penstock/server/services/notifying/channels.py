@@ -1,0 +1,89 @@
+"""Sends one message by the channel of a subscription: blocks for some seconds at most, so it is for threads."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from penstock.core.model.ids import UserName
+from penstock.core.model.notifications import Destination, Notifications, NotifyCommand, Subscription
+from penstock.core.model.secrets import Secret
+from penstock.core.state.state import State
+from penstock.security.vault import Vault, VaultError
+from penstock.server.services.notifying import mail, webhook, wording
+from penstock.server.services.notifying.command import run_command
+from penstock.server.services.notifying.errors import NotSent
+from penstock.server.services.notifying.queues import Message
+
+ID_HEADER, TIME_HEADER, SIGNATURE_HEADER = "webhook-id", "webhook-timestamp", "webhook-signature"
+
+
+def check_destination(declared: Notifications, channel: str, to: str, *, operates: bool) -> str:
+    """Return a destination as it may be shown.
+
+    Args:
+        operates: whether the user is an operator or administrator.
+    Raises: NotSent when the administrators' rules do not permit it.
+    """
+    if channel == "email":
+        mail.check_address(to, declared.email)
+        return to
+    if channel == "command":
+        return command_of(declared, to, operates=operates).name
+    return webhook.read_address(to, declared.webhooks).shown
+
+
+def command_of(declared: Notifications, name: str, *, operates: bool) -> NotifyCommand:
+    """Return a declared command that the user may choose. Raises: NotSent."""
+    open_ones = [one for one in declared.commands if operates or one.open_to == "everyone"]
+    for one in open_ones:
+        if one.name == name:
+            return one
+    known = ", ".join(one.name for one in open_ones)
+    raise NotSent(f"there is no command '{name[:63]}' for you", hint=f"known: {known}" if known else "none is declared")
+
+
+class Sender:
+    """Opens destinations and sends. Any thread."""
+
+    def __init__(self, state: Callable[[], State], vault: Vault, server_url: str) -> None:
+        self._state, self._vault, self._server_url = state, vault, server_url
+
+    def send(self, message: Message, subscription: Subscription, now_ms: int, *, operates: bool) -> None:
+        """Send a message. Raises: NotSent."""
+        declared = self._state().config.notifications
+        try:
+            place = msgspec.json.decode(self._vault.open(subscription.to), type=Destination)
+        except VaultError as error:
+            raise NotSent("the destination cannot be opened", hint="set it again") from error
+        url = (declared.server_url or self._server_url).rstrip("/")
+        if subscription.channel == "email":
+            mail.check_address(place.to, declared.email)
+            title, text = wording.title_of(message), wording.text_of(message, subscription, url)
+            made = mail.mail(declared.email, place.to, f"[penstock] {title}", text, message.id, now_ms)
+            mail.send_mail(declared.email, self._password(declared), made)
+        elif subscription.channel == "command":
+            command = command_of(declared, place.to, operates=operates)
+            run_command(command, wording.json_of(message, subscription, url))
+        else:
+            shape = wording.slack_of if subscription.channel == "slack" else wording.json_of
+            body, seconds = shape(message, subscription, url), now_ms // 1000
+            headers = {ID_HEADER: message.id, TIME_HEADER: str(seconds)}
+            if place.signing_key:
+                headers[SIGNATURE_HEADER] = webhook.signature(place.signing_key, message.id, seconds, body)
+            webhook.post(webhook.read_address(place.to, declared.webhooks), body, headers)
+
+    def _password(self, declared: Notifications) -> str:
+        server = declared.email
+        if not server.user:
+            return ""
+        found = self._own_secret(server.password_owner, server.password_secret)
+        if found is None:
+            text = f"the password of the mail server is not set: secret {server.password_secret}"
+            raise NotSent(text, hint=f"{server.password_owner} sets it: penstock secret set", again=True)
+        try:
+            return self._vault.open(found)
+        except VaultError as error:
+            raise NotSent("the password of the mail server cannot be opened", again=True) from error
+
+    def _own_secret(self, owner: UserName, name: str) -> Secret | None:
+        return next((one for one in self._state().secrets.of_user(owner) if one.name == name), None)

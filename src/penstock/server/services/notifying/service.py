@@ -1,0 +1,336 @@
+"""Tells users what they have chosen to hear: follows the log, gathers for each destination, sends beside the loops.
+
+Nothing is lost, and what arrives twice has the same id: the position in the log and all that waits are kept together
+(`ProjectionStore`), a message before it is sent for the first time. After a crash the records since then are read
+again, and messages that were being sent are sent again.
+"""
+
+import asyncio
+import hashlib
+import logging
+import secrets
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from penstock.core.explain.notices import (
+    Happening,
+    JobFacts,
+    Notice,
+    NoticeFold,
+    Started,
+    notice_of,
+    notice_of_job,
+    notice_of_never,
+)
+from penstock.core.model import events as ev
+from penstock.core.model.errors import StoreError
+from penstock.core.model.ids import JobId, TenantName, UserName
+from penstock.core.model.notifications import NODE_EVENTS, Subscription
+from penstock.ports import ProjectionStore
+from penstock.server.backend import Backend
+from penstock.server.http.pools import ASIDE
+from penstock.server.http.responses import ApiError
+from penstock.server.services.notifying.channels import Sender
+from penstock.server.services.notifying.errors import NotSent
+from penstock.server.services.notifying.never import EVENT, NeverWatch
+from penstock.server.services.notifying.queues import DeliveryStats, Digest, Message, Queue
+from penstock.server.services.notifying.rights import may_hear
+from penstock.server.services.periodic import repeat
+
+log = logging.getLogger(__name__)
+
+NAME = "notifications"
+LOOK_EVERY_S = 1.0
+LOOK_SHARE = 20
+BATCH, BATCHES_MAX = 2_000, 20
+"""Records read at once, and batches of one look."""
+KEEP_EVERY_RECORDS = 20_000
+THREADS = 16
+AT_ONCE = {"email": 4, "webhook": 8, "slack": 8, "command": 4}
+"""Messages of one channel that are being sent: a mail server that is slow delays e-mails alone."""
+OWN_AT_ONCE = 2
+"""Of one user: receivers of theirs that are slow delay nobody else."""
+TESTS_AT_ONCE = 4
+Key = tuple[UserName, str]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What a server that starts goes on from."""
+
+    seq: int
+    starting: tuple[Started, ...]
+    quiet: tuple[JobId, ...]
+    queues: tuple[tuple[UserName, str, Queue], ...]
+    never: tuple[JobId, ...] = ()
+    """Jobs whose users know that they can never start."""
+
+
+class NotificationService:
+    """One for each server; lives on the event loop.
+
+    Args:
+        server_url: address of the server in links, where the administrator declares none.
+    """
+
+    def __init__(self, backend: Backend, store: ProjectionStore, server_url: str = "") -> None:
+        self._backend, self._store = backend, store
+        self._queues: dict[Key, Queue] = {}
+        self._fold = NoticeFold()
+        self._never = NeverWatch()
+        self._seq, self._kept_seq = -1, -1
+        """-1: not begun."""
+        self._changed = False
+        assert backend.vault is not None, "every server has one"
+        self._sender = Sender(lambda: backend.state, backend.vault, server_url)
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=f"{ASIDE}-notify")
+        self._sending: dict[Key, asyncio.Task[None]] = {}
+        self._channels: Counter[str] = Counter()
+        self._owners: Counter[UserName] = Counter()
+        self._tests: set[UserName] = set()
+
+    async def keep(self) -> None:
+        """Run until cancelled."""
+        await repeat(self.look, "the notifications", LOOK_EVERY_S, LOOK_SHARE)
+
+    def close(self) -> None:
+        """Send nothing more; messages that are being sent are sent again by the next server."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def look(self) -> None:
+        """Read what the log has, gather it, and begin to send what is due."""
+        if self._seq < 0:
+            await asyncio.to_thread(self._begin)
+        self._drop_removed()
+        for _ in range(BATCHES_MAX):
+            if self._seq >= self._backend.durable_seq:
+                break
+            await self._follow()
+        now_ms = self._backend.clock.unix_ms()
+        if self._backend.state.subscriptions.by_key and self._never.due(now_ms):
+            self._gather(await asyncio.to_thread(self._find_never, now_ms))
+        for (owner, name), queue in self._queues.items():
+            self._changed |= queue.compose(_mark(owner, name), now_ms)
+        if self._changed or self._seq >= self._kept_seq + KEEP_EVERY_RECORDS:
+            await self._keep()
+        self._send_due(now_ms)
+
+    async def settle(self) -> None:
+        """Return when nothing is being sent any more; for tests."""
+        while self._sending:
+            await asyncio.wait(list(self._sending.values()))
+            await asyncio.sleep(0)
+
+    def standing(self, key: Key) -> tuple[DeliveryStats, int, Message | None]:
+        """Return what became of a subscription's messages, how many events wait, and the message being tried."""
+        queue = self._queues.get(key)
+        if queue is None:
+            return DeliveryStats(), 0, None
+        waiting = sum(queue.waiting.counts.values()) + (sum(queue.message.counts.values()) if queue.message else 0)
+        return queue.stats, waiting, queue.message
+
+    # The log.
+
+    def _begin(self) -> None:
+        kept = self._store.projection(NAME)
+        if kept is not None:
+            try:
+                found = msgspec.msgpack.decode(kept[1], type=Kept)
+            except msgspec.DecodeError as error:
+                log.error("what waits to be sent is lost: it is of another version", extra={"error": str(error)})
+            else:
+                self._queues = {(owner, name): queue for owner, name, queue in found.queues}
+                self._fold, self._never = NoticeFold(found.starting, found.quiet), NeverWatch(found.never)
+                self._seq = self._kept_seq = found.seq
+                return
+        self._seq = self._backend.durable_seq
+        self._changed = True
+
+    async def _follow(self) -> None:
+        """Read one batch of the log; without subscriptions nobody needs to hear of it."""
+        until = self._backend.durable_seq
+        if not self._backend.state.subscriptions.by_key:
+            self._seq, self._fold = until, NoticeFold()
+            return
+        read, gathered = await asyncio.to_thread(self._read, self._seq, until)
+        self._gather(gathered)
+        self._seq = read
+
+    def _gather(self, found: dict[Key, Digest]) -> None:
+        now_ms = self._backend.clock.unix_ms()
+        for key, digest in found.items():
+            self._queues.setdefault(key, Queue()).add(digest, now_ms)
+            self._backend.metrics.count("notification_events", sum(digest.counts.values()))
+            self._changed = True
+
+    def _find_never(self, now_ms: int) -> dict[Key, Digest]:
+        state, gathered = self._backend.state, defaultdict[Key, Digest](Digest)
+        for job, never in self._never.look(state, now_ms):
+            notice = notice_of_never(job, never, self._seq, now_ms)
+            for one in state.subscriptions.of_user(job.user):
+                if EVENT in (job.spec.notify or one.events) and self._may(one, EVENT, job.spec.tenant):
+                    gathered[one.key].add(notice)
+        return gathered
+
+    def _read(self, after: int, until: int) -> tuple[int, dict[Key, Digest]]:
+        """Return up to where was read, and what is to be sent to whom."""
+        records = [one for one in self._backend.log.records(after, BATCH) if one.seq <= until]
+        taken = [found for record in records if (found := self._fold.take(record)) is not None]
+        facts = self._facts({one.job_id for one, _ in taken if one.job_id is not None})
+        gathered: dict[Key, Digest] = defaultdict(Digest)
+        for happening, start in taken:
+            self._spread(happening, start, facts, gathered)
+        return (records[-1].seq if records else until), gathered
+
+    def _facts(self, job_ids: set[JobId]) -> dict[JobId, JobFacts]:
+        """Return what is known of jobs, live or ended; of those alone whose users want to hear of them."""
+        state, found, ended = self._backend.state, {}, []
+        for job_id in job_ids:
+            job = state.jobs.get(job_id)
+            if job is None:
+                ended.append(job_id)
+            elif state.subscriptions.of_user(job.user):
+                found[job_id] = JobFacts(job_id, job.spec, job.user, job.array_id, job.array_index)
+        for job_id, made in self._backend.log.submits(ended).items() if ended else ():
+            if state.subscriptions.of_user(made.user):
+                found[job_id] = JobFacts(job_id, made.spec, made.user, made.array_id, made.array_index)
+        return found
+
+    def _spread(
+        self, happening: Happening, start: Started | None, facts: dict[JobId, JobFacts], gathered: dict[Key, Digest]
+    ) -> None:
+        """Give what happened to all who want to hear of it, and may."""
+        if happening.job_id is None:
+            keys = [one.key for one in self._of_others(happening)]
+            notice = notice_of(happening) if keys else None
+        else:
+            job = facts.get(happening.job_id)
+            keys = [] if job is None else [one.key for one in self._of_job(happening, job)]
+            notice = self._about_job(happening, job, start) if keys and job is not None else None
+        if notice is not None:
+            for key in keys:
+                gathered[key].add(notice)
+
+    def _of_job(self, happening: Happening, job: JobFacts) -> Iterator[Subscription]:
+        for one in self._backend.state.subscriptions.of_user(job.user):
+            wanted = job.spec.notify or one.events
+            if happening.event in wanted and self._heard(one, happening, job.spec.tenant):
+                yield one
+
+    def _of_others(self, happening: Happening) -> Iterator[Subscription]:
+        for one in list(self._backend.state.subscriptions.by_key.values()):
+            about = happening.event in NODE_EVENTS or one.tenant == happening.tenant
+            if about and happening.event in one.events and self._heard(one, happening, happening.tenant):
+                yield one
+
+    def _heard(self, subscription: Subscription, happening: Happening, tenant: TenantName) -> bool:
+        """Return whether it was chosen before it happened, and may still be heard of."""
+        return happening.record.seq > subscription.after and self._may(subscription, happening.event, tenant)
+
+    def _may(self, subscription: Subscription, event: str, tenant: TenantName) -> bool:
+        config, operators = self._backend.state.config, self._backend.tokens.users
+        return may_hear(subscription.owner, event, tenant, config, operators)
+
+    def _about_job(self, happening: Happening, job: JobFacts, start: Started | None) -> Notice:
+        event, same = happening.record.event, False
+        if isinstance(event, ev.AttemptStopRequested) and event.beneficiary is not None:
+            other = self._backend.state.jobs.get(event.beneficiary)
+            same = other is not None and other.spec.tenant == job.spec.tenant
+        return notice_of_job(happening, job, start, same_tenant=same)
+
+    def _drop_removed(self) -> None:
+        known = self._backend.state.subscriptions.by_key
+        gone = [key for key in self._queues if key not in known]
+        for key in gone:
+            del self._queues[key]
+            self._changed = True
+
+    async def _keep(self) -> None:
+        """Keep the position and what waits. Raises: StoreError: nothing new is sent then."""
+        starting, quiet = self._fold.image()
+        queues = [(*key, queue) for key, queue in self._queues.items() if not queue.empty or queue.stats.last_sent_ms]
+        queues += [(*key, queue) for key, queue in self._queues.items() if queue.empty and queue.stats.given_up]
+        body = msgspec.msgpack.encode(Kept(self._seq, starting, quiet, tuple(queues), tuple(self._never.said)))
+        self._changed = False
+        try:
+            await asyncio.to_thread(self._store.save_projection, NAME, self._seq, body)
+        except StoreError:
+            self._changed = True
+            raise
+        self._kept_seq = self._seq
+
+    # Sending.
+
+    def _send_due(self, now_ms: int) -> None:
+        known = self._backend.state.subscriptions.by_key
+        due = [(queue.message.next_ms, key) for key, queue in self._queues.items() if queue.message is not None]
+        for next_ms, key in sorted(due):
+            one = known.get(key)
+            if next_ms > now_ms or one is None or key in self._sending:
+                continue
+            if self._channels[one.channel] >= AT_ONCE[one.channel] or self._owners[one.owner] >= OWN_AT_ONCE:
+                continue
+            self._channels[one.channel] += 1
+            self._owners[one.owner] += 1
+            self._sending[key] = asyncio.create_task(self._send(one, self._queues[key]))
+
+    async def _send(self, one: Subscription, queue: Queue) -> None:
+        message, clock, metrics = queue.message, self._backend.clock, self._backend.metrics
+        assert message is not None
+        begun = time.monotonic()
+        try:
+            await self._deliver(message, one)
+        except NotSent as error:
+            again = queue.failed(error.message, clock.unix_ms(), again=error.again)
+            metrics.count("notification_failures", channel=one.channel)
+            said = {"user": one.owner, "notification": one.name, "why": error.message, "again": again}
+            log.info("a notification was not sent", extra=said)
+        else:
+            queue.arrived(clock.unix_ms())
+            metrics.count("notifications_sent", channel=one.channel)
+            metrics.observe("notification_seconds", time.monotonic() - begun, channel=one.channel)
+        finally:
+            self._changed = True
+            self._channels[one.channel] -= 1
+            self._owners[one.owner] -= 1
+            del self._sending[one.key]
+
+    async def _deliver(self, message: Message, one: Subscription) -> None:
+        """Send in a thread. Raises: NotSent, also for faults of our own: they must not keep a queue from going on."""
+        if not self._owner_known(one):
+            raise NotSent("its user is removed or disabled")
+        now_ms, loop = self._backend.clock.unix_ms(), asyncio.get_running_loop()
+        operates = may_hear(one.owner, "node_lost", one.tenant, self._backend.state.config, self._backend.tokens.users)
+        try:
+            send = self._sender.send
+            await loop.run_in_executor(self._pool, lambda: send(message, one, now_ms, operates=operates))
+        except NotSent:
+            raise
+        except Exception as error:
+            log.error("a notification could not be made", exc_info=error)
+            raise NotSent("the server could not make the message", again=True) from error
+
+    def _owner_known(self, one: Subscription) -> bool:
+        user = self._backend.state.config.user_by_name.get(one.owner)
+        return one.owner in self._backend.tokens.users or (user is not None and not user.disabled)
+
+    async def test(self, one: Subscription) -> None:
+        """Send a test message now. Raises: NotSent; ApiError when too many tests are being made."""
+        if one.owner in self._tests or len(self._tests) >= TESTS_AT_ONCE:
+            raise ApiError("too_many_requests", "another test is being made", hint="try again in some seconds")
+        self._tests.add(one.owner)
+        try:
+            now_ms = self._backend.clock.unix_ms()
+            title = f"this is a test of notification '{one.name}'"
+            notice = Notice("test", 0, now_ms, title, "It works.", "penstock notify list")
+            await self._deliver(Message(f"test-{secrets.token_hex(8)}", now_ms, {"test": 1}, (notice,)), one)
+        finally:
+            self._tests.discard(one.owner)
+
+
+def _mark(owner: UserName, name: str) -> str:
+    """Return what tells the messages of one destination from those of others, and shows neither."""
+    return hashlib.sha256(f"{owner}\0{name}".encode()).hexdigest()[:12]
