@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from command_words import command_words
 from drawings import drawings
 
 from penstock.cli.commands import FORMER, GROUPS, PANELS
@@ -28,6 +29,7 @@ from penstock.server.http.budgets import budgets_table
 
 DOCS = Path("docs")
 TEXTS = Path("src/penstock/core/config/setting_texts.py")
+WORDS = Path("src/penstock/cli/words.json")
 REPEATED = ("alternatives", "groups", "later")
 """Lists whose entries have fields that stand above."""
 NO_LIMIT = 2**53
@@ -277,7 +279,7 @@ def main() -> None:
         "schema/job.json": _json(request_schema()),
         "schema/cluster.json": _json(cluster_schema()),
     }
-    files = {DOCS / name: text for name, text in made.items()} | {TEXTS: setting_texts()}
+    files = {DOCS / name: text for name, text in made.items()} | {TEXTS: setting_texts(), WORDS: command_words()}
     stale = [str(path) for path, text in files.items() if not path.exists() or path.read_text() != text]
     if "--check" in sys.argv:
         print("docs: " + (f"not current: {', '.join(stale)} (make docs)" if stale else "ok"))

@@ -25,13 +25,14 @@ while :; do sleep 0.1; done
 LOCAL = {
     *("version", "help", "schema", "sim", "sizing", "checkpoints", "run", "up", "certificates"),
     *("import slurm", "import kueue", "import volcano", "import yunikorn"),
-    *("store backup", "store restore", "store verify", "manifests"),
+    *("store backup", "store restore", "store verify", "manifests", "completion install", "completion show"),
 }
 """Commands that need no running server, or start one."""
 PAGER = {"commands": [{"name": "pager", "path": "/bin/true"}]}
 ALONE = {"up", "down", "store restore", "store backup", "store verify", "certificates", "attach", "mcp"}
+ALONE |= {"completion install"}
 """Commands whose examples are run on a data folder of their own, change the server itself, or end with a job."""
-NOT_JSON = {"help", "mcp", "shell", "exec", "logs", "events", "run", "audit", "top"}
+NOT_JSON = {"help", "mcp", "shell", "exec", "logs", "events", "run", "audit", "top", "completion show"}
 """Commands whose output is another program's, a stream, or lines of JSON."""
 NUMBERED = {"-g", "-n", "--attempt", "--rank", "--tail", "--last", "--days", "lease"}
 """Words after which a number is no job's."""

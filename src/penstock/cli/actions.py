@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from penstock.api.jobs import ActionAnswer
-from penstock.cli.completion import complete_jobs, complete_queues, complete_tenants
 from penstock.cli.confirm import DryRunOption, YesOption, confirm
 from penstock.cli.errors import NotThere, UsageError
 from penstock.cli.options import JsonOption, pairs, spread
@@ -45,7 +44,6 @@ class Selection(NamedTuple):
         list[str] | None,
         typer.Argument(
             metavar="[JOB]...",
-            autocompletion=complete_jobs,
             help="Numbers (3), ranges (5-9), arrays (12[]), members (12[0-3]).",
         ),
     ] = None
@@ -56,12 +54,8 @@ class Selection(NamedTuple):
     )
     user: Annotated[str | None, typer.Option("--user", "-u", help="Of this user.")] = None
     mine: Annotated[bool, typer.Option("--mine", help="Of yourself.")] = False
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", "-A", autocompletion=complete_tenants, help="Of this tenant.")
-    ] = None
-    queue: Annotated[
-        str | None, typer.Option("--queue", "-p", autocompletion=complete_queues, help="In this queue.")
-    ] = None
+    tenant: Annotated[str | None, typer.Option("--tenant", "-A", help="Of this tenant.")] = None
+    queue: Annotated[str | None, typer.Option("--queue", "-p", help="In this queue.")] = None
     label: Annotated[list[str] | None, typer.Option("--label", "-l", help="With this label, NAME=VALUE.")] = None
 
     def of(self, client: "Client") -> dict[str, Any]:
@@ -113,7 +107,9 @@ suspend = _command(
     "Stop jobs until they are resumed. Running ones save first, free their devices, and later resume from their last "
     "checkpoint, as a new attempt; waiting ones are held.",
 )
-resume = _command("resume", "Let suspended or held jobs start again, when there is room. The same as release.")
+resume = _command(
+    "resume", "Let suspended or held jobs start again. They start when there is room; the same as release."
+)
 save = _command("save", "Ask running jobs to save a checkpoint and continue.")
 
 
@@ -134,9 +130,7 @@ def edit(
     selection: Selection = _NONE,
     priority: Annotated[str | None, typer.Option("--priority", help="low, medium, high or a number.")] = None,
     time_limit: Annotated[str | None, typer.Option("--time-limit", "-t", help="New time limit; 0 for none.")] = None,
-    to_queue: Annotated[
-        str | None, typer.Option("--to-queue", autocompletion=complete_queues, help="Move it to this queue.")
-    ] = None,
+    to_queue: Annotated[str | None, typer.Option("--to-queue", help="Move it to this queue.")] = None,
     rename: Annotated[str | None, typer.Option("--rename", help="New name.")] = None,
     preemptible: Annotated[
         bool | None, typer.Option("--preemptible/--no-preemptible", help="May be asked to make room for others.")

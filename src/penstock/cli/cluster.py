@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.api import types as api
-from penstock.cli.completion import complete_nodes
 from penstock.cli.errors import NotThere
 from penstock.cli.forms import chosen
 from penstock.cli.node_page import is_held, print_node, state_text
@@ -26,9 +25,7 @@ JOBS_SHOWN = 4
 
 
 def nodes(
-    name: Annotated[
-        str, typer.Argument(metavar="[NODE]", autocompletion=complete_nodes, help="Show this node with its devices.")
-    ] = "",
+    name: Annotated[str, typer.Argument(metavar="[NODE]", help="Show this node with its devices.")] = "",
     json: JsonOption = False,
 ) -> None:
     """List nodes with their devices and jobs."""
@@ -73,7 +70,7 @@ def _node_row(node: api.NodeView) -> tuple[str, ...]:
 
 
 def drain(
-    node: Annotated[str, typer.Argument(autocompletion=complete_nodes, help="Name of the node.")],
+    node: Annotated[str, typer.Argument(help="Name of the node.")],
     off: Annotated[bool, typer.Option("--off", help="Open the node again.")] = False,
     evict: Annotated[bool, typer.Option(help="Ask running jobs to save and move.")] = False,
     after: Annotated[str, typer.Option("--after", help="Evict jobs that still run after this time, such as 2h.")] = "",

@@ -131,6 +131,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "store restore": ("penstock --data restored store restore log.penstock",),
     "store verify": ("penstock store verify",),
     "certificates": ("penstock certificates",),
+    "completion install": ("penstock completion install", "penstock completion install zsh"),
+    "completion show": ("penstock completion show bash",),
     "version": ("penstock version",),
     "help": ("penstock help submit", "penstock help money bill"),
 }

@@ -81,13 +81,13 @@ class LazyGroup(PlainGroup):
 
     def main(self, args: Any = None, prog_name: str | None = None, *unused: Any, **extra: Any) -> Any:
         """Run a command; unlike typer's own, every error is left to the caller."""
-        self._main_shell_completion(extra, prog_name or "penstock")
         with self.make_context("penstock", list(sys.argv[1:] if args is None else args), **extra) as ctx:
             return self.invoke(ctx)
 
 
 app = typer.Typer(
     cls=LazyGroup,
+    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -147,6 +147,11 @@ def _wants_json(words: list[str]) -> bool:
 
 def main() -> None:
     """Run the program; a known error ends it with a message and a code of its own (docs/cli.md)."""
+    if "PENSTOCK_COMPLETE" in os.environ:
+        from penstock.cli.completion import main as complete
+
+        complete()
+        return
     words = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     try:
         app()

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from penstock.api.notifications import NotificationList, NotificationView
-from penstock.cli.completion import complete_tenants
 from penstock.cli.options import JsonOption
 from penstock.cli.output import EXIT_CODES, Console, print_done, print_json, say, table
 from penstock.cli.place import client_of
@@ -33,9 +32,7 @@ def set_notification(
     slack: Annotated[bool, typer.Option("--slack", help="Post what Slack reads to a URL, which is asked for.")] = False,
     command: Annotated[str, typer.Option("--command", help="Run this command, which an administrator declared.")] = "",
     file: Annotated[Path | None, typer.Option("--file", help="Read the URL from this file.")] = None,
-    tenant: Annotated[
-        str, typer.Option("--tenant", "-A", autocompletion=complete_tenants, help="Tenant of budget and exhausted.")
-    ] = "",
+    tenant: Annotated[str, typer.Option("--tenant", "-A", help="Tenant of budget and exhausted.")] = "",
     json: JsonOption = False,
 ) -> None:
     """Choose which events are sent to you, and where to. The same name again changes it."""

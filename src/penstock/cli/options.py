@@ -8,20 +8,15 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from penstock.cli.completion import complete_jobs, complete_queues, complete_tenants
 from penstock.core.model.errors import InvalidInput, Problem, nearest
 from penstock.core.model.quantities import parse_duration_ms
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-JobArgument = Annotated[int, typer.Argument(help="Number of the job.", min=1, autocompletion=complete_jobs)]
+JobArgument = Annotated[int, typer.Argument(help="Number of the job.", min=1)]
 CpusOption = Annotated[float | None, typer.Option("--cpus", "-c", help="CPUs of each replica.")]
 MemoryOption = Annotated[str | None, typer.Option("--memory", "--mem", help="Host memory of each replica.")]
-QueueOption = Annotated[
-    str | None, typer.Option("--queue", "-p", autocompletion=complete_queues, help="Queue of the job.")
-]
-TenantOption = Annotated[
-    str | None, typer.Option("--tenant", "-A", autocompletion=complete_tenants, help="Tenant of the job.")
-]
+QueueOption = Annotated[str | None, typer.Option("--queue", "-p", help="Queue of the job.")]
+TenantOption = Annotated[str | None, typer.Option("--tenant", "-A", help="Tenant of the job.")]
 StoreOption = Annotated[
     str | None,
     typer.Option(

@@ -7,7 +7,6 @@ import msgspec
 import typer
 
 from penstock.api import types as api
-from penstock.cli.completion import complete_queues, complete_tenants
 from penstock.cli.forms import chosen
 from penstock.cli.options import JsonOption, one_of, pairs
 from penstock.cli.output import Console, print_json, say, styled, table
@@ -55,12 +54,8 @@ def ps(
     name: Annotated[str | None, typer.Option("--name", "-J", help="With this name, or a pattern: 'train-*'.")] = None,
     user: Annotated[str | None, typer.Option("--user", "-u", help="Of this user.")] = None,
     mine: Annotated[bool, typer.Option("--mine", help="Your own.")] = False,
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", "-A", autocompletion=complete_tenants, help="Of this tenant.")
-    ] = None,
-    queue: Annotated[
-        str | None, typer.Option("--queue", "-p", autocompletion=complete_queues, help="In this queue.")
-    ] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", "-A", help="Of this tenant.")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", "-p", help="In this queue.")] = None,
     label: Annotated[list[str] | None, typer.Option("--label", "-l", help="With this label, NAME=VALUE.")] = None,
     array: Annotated[int | None, typer.Option("--array", help="The members of this array.", min=1)] = None,
     sort: Annotated[

@@ -7,7 +7,6 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from penstock.cli.completion import complete_jobs, complete_pools
 from penstock.cli.options import CpusOption, Decorator, MemoryOption, QueueOption, TenantOption, pairs, spread
 
 WhatArgument = Annotated[
@@ -33,7 +32,7 @@ class JobShape(NamedTuple):
     topology: Annotated[str | None, typer.Option("--topology", help="same_node, same_switch, same_rack or spread.")] = (
         None
     )
-    pool: Annotated[str | None, typer.Option("--pool", autocompletion=complete_pools, help="Pool to run in.")] = None
+    pool: Annotated[str | None, typer.Option("--pool", help="Pool to run in.")] = None
     queue: QueueOption = None
     tenant: TenantOption = None
     priority: Annotated[str | None, typer.Option("--priority", help="low, medium, high or a number.")] = None
@@ -42,9 +41,7 @@ class JobShape(NamedTuple):
     ] = None
     after_ok: Annotated[
         list[str] | None,
-        typer.Option(
-            "--after-ok", metavar="JOBS", autocompletion=complete_jobs, help="Start when these have succeeded: 3,4."
-        ),
+        typer.Option("--after-ok", metavar="JOBS", help="Start when these have succeeded: 3,4."),
     ] = None
     time_limit: Annotated[str | None, typer.Option("--time-limit", "-t", help="Stop the job after this time.")] = None
     grace: Annotated[str | None, typer.Option("--grace", help="Time between the stop signal and the kill.")] = None
