@@ -11,8 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from api_pages import api_pages
 from command_words import command_words
 from drawings import drawings
+from reference_pages import errors_page, events_page, metrics_page
 
 from penstock.cli.commands import FORMER, GROUPS, PANELS
 from penstock.cli.examples import EXAMPLES
@@ -276,6 +278,10 @@ def main() -> None:
         "cli.md": command_line(),
         "reasons.md": reasons.table(),
         "api-budgets.md": budgets_table(),
+        **api_pages(),
+        "errors.md": errors_page(),
+        "events.md": events_page(),
+        "metrics.md": metrics_page(),
         "schema/job.json": _json(request_schema()),
         "schema/cluster.json": _json(cluster_schema()),
     }

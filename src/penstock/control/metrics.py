@@ -1,11 +1,39 @@
 """Figures of the server's own work, kept in memory since its start: how many commits, how long a cycle took."""
 
 from threading import Lock
+from typing import Literal, NamedTuple
 
 import msgspec
 
 SERIES_MAX = 1_000
 """Names with their labels; series beyond that are not kept."""
+
+
+class Metric(NamedTuple):
+    """What one name stands for."""
+
+    kind: Literal["counter", "measured"]
+    """`measured`: number, sum, maximum and last of values."""
+    unit: str
+    about: str
+    labels: tuple[str, ...] = ()
+
+
+METRICS: dict[str, Metric] = {
+    "control_commit_s": Metric(
+        "measured", "s", "one group of requests: decided, folded, and what followed from it synced to the log"
+    ),
+    "control_cycle_s": Metric("measured", "s", "one scheduling cycle, beside the thread that commits"),
+    "control_requests": Metric("counter", "requests", "decided by the control loop: calls, reports of nodes, plans"),
+    "control_events": Metric("counter", "events", "written into the log"),
+    "access_notes": Metric(
+        "counter",
+        "attempts",
+        "refused logins, acts and agents, and replaced keys and certificates; `kind` as in the event `AccessNoted`",
+        ("kind",),
+    ),
+}
+"""All that the server counts and measures; docs/metrics.md is made from it."""
 
 
 class Series(msgspec.Struct, frozen=True):

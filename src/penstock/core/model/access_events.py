@@ -18,6 +18,8 @@ class TokenIssued(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class TokenRevoked(Event, tag=True, frozen=True, omit_defaults=True):
+    """The token is refused from here on."""
+
     token_id: str
     by: UserName = UserName("")
 
@@ -29,6 +31,8 @@ class SecretSet(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class SecretRemoved(Event, tag=True, frozen=True, omit_defaults=True):
+    """A secret that no live job needs is gone."""
+
     tenant: TenantName
     owner: UserName
     name: str

@@ -15,10 +15,10 @@ from penstock.core.model.access_events import SecretSet as SecretSet
 from penstock.core.model.access_events import TokenIssued as TokenIssued
 from penstock.core.model.access_events import TokenRevoked as TokenRevoked
 from penstock.core.model.actions import JobChange
-from penstock.core.model.cluster import ClusterConfig, NodeSpec, OthersLoad
+from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.event import Event as Event
-from penstock.core.model.ids import AttemptNumber, Epoch, Incarnation, JobId, NodeName, Rank, TenantName, UserName
+from penstock.core.model.ids import AttemptNumber, Epoch, JobId, Rank, UserName
 from penstock.core.model.jobs import ExitInfo, JobSpec, JobState, Outcome, ReplicaPlace, StopReason
 from penstock.core.model.money_events import CreditAdded as CreditAdded
 from penstock.core.model.money_events import CreditExpired as CreditExpired
@@ -29,6 +29,14 @@ from penstock.core.model.money_events import SpendingNoted as SpendingNoted
 from penstock.core.model.money_events import TenantHeld as TenantHeld
 from penstock.core.model.money_events import TenantReleased as TenantReleased
 from penstock.core.model.money_events import UsagePosted as UsagePosted
+from penstock.core.model.node_events import NodeChecked as NodeChecked
+from penstock.core.model.node_events import NodeDrainChanged as NodeDrainChanged
+from penstock.core.model.node_events import NodeLost as NodeLost
+from penstock.core.model.node_events import NodeReady as NodeReady
+from penstock.core.model.node_events import NodeRegistered as NodeRegistered
+from penstock.core.model.node_events import NodeShut as NodeShut
+from penstock.core.model.node_events import NodeStruck as NodeStruck
+from penstock.core.model.node_events import OthersLoadChanged as OthersLoadChanged
 from penstock.core.model.progress import Gauges
 
 
@@ -45,79 +53,15 @@ class LeaderElected(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class ConfigChanged(Event, tag=True, frozen=True, omit_defaults=True):
+    """What is declared was replaced, as a whole: at the first start, by `apply`, or by an object of the cluster."""
+
     config: ClusterConfig
     by: UserName
 
 
-class NodeRegistered(Event, tag=True, frozen=True, omit_defaults=True):
-    """A node's agent introduced itself. The node gets no work before `NodeReady`."""
-
-    spec: NodeSpec
-    incarnation: Incarnation
-
-
-class NodeReady(Event, tag=True, frozen=True, omit_defaults=True):
-    """The node showed that nothing runs there which should not."""
-
-    node: NodeName
-
-
-class NodeLost(Event, tag=True, frozen=True, omit_defaults=True):
-    """The node's lease ran out: by now it has ended its own processes, so its work may start elsewhere."""
-
-    node: NodeName
-    reason: str
-    heard_ms: int = 0
-    """When the server last heard of it (unix ms): the failure is not earlier. 0: not known."""
-
-
-class NodeDrainChanged(Event, tag=True, frozen=True, omit_defaults=True):
-    node: NodeName
-    draining: bool
-    by: UserName
-    reason: str = ""
-    evict_at_ms: int = 0
-    """Work that still runs there then is asked to move (unix ms); 0: never."""
-
-
-class NodeStruck(Event, tag=True, frozen=True, omit_defaults=True):
-    """A sign that a node fails."""
-
-    node: NodeName
-    text: str
-    job_id: JobId | None = None
-    own: bool = False
-    """Reported by the node itself; else a claim: the output of a program. Without a job it is always the node's."""
-    tenant: TenantName = TenantName("")
-    """Tenant and user of the job."""
-    user: UserName = UserName("")
-
-
-class OthersLoadChanged(Event, tag=True, frozen=True, omit_defaults=True):
-    """Programs that Penstock did not place hold another part of a node than before."""
-
-    node: NodeName
-    load: OthersLoad
-
-
-class NodeShut(Event, tag=True, frozen=True, omit_defaults=True):
-    """A node takes no new work of a tenant, whose jobs claimed too often that it fails."""
-
-    node: NodeName
-    tenant: TenantName
-    reason: str
-
-
-class NodeChecked(Event, tag=True, frozen=True, omit_defaults=True):
-    """An open node was checked because of claims; if it passes, they are cleared and it is open to all tenants."""
-
-    node: NodeName
-    passed: bool
-    text: str = ""
-    """The failure that the check found."""
-
-
 class JobSubmitted(Event, tag=True, frozen=True, omit_defaults=True):
+    """A request was accepted; a job of an array has an event of its own."""
+
     job_id: JobId
     spec: JobSpec
     user: UserName
@@ -160,6 +104,8 @@ class StartsEstimated(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class JobCancelRequested(Event, tag=True, frozen=True, omit_defaults=True):
+    """A live job is to end: at once where nothing of it runs, else after its grace."""
+
     job_id: JobId
     by: UserName
     reason: str = ""
@@ -173,6 +119,8 @@ class JobHeld(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class JobReleased(Event, tag=True, frozen=True, omit_defaults=True):
+    """A held job may start again."""
+
     job_id: JobId
     by: UserName
 
@@ -194,6 +142,8 @@ class JobRequeueRequested(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class JobEdited(Event, tag=True, frozen=True, omit_defaults=True):
+    """A live job's priority, queue or limits were changed."""
+
     job_id: JobId
     change: JobChange
     by: UserName
@@ -218,6 +168,8 @@ class AttemptAllocated(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class ReplicaStarted(Event, tag=True, frozen=True, omit_defaults=True):
+    """The node's agent started a replica's program."""
+
     job_id: JobId
     attempt: AttemptNumber
     rank: Rank
@@ -234,6 +186,8 @@ class ReplicaExited(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class AttemptStopRequested(Event, tag=True, frozen=True, omit_defaults=True):
+    """The replicas are asked to save and leave, and are ended after the grace."""
+
     job_id: JobId
     attempt: AttemptNumber
     reason: StopReason
@@ -278,6 +232,8 @@ class AttemptResumed(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class CheckpointSaved(Event, tag=True, frozen=True, omit_defaults=True):
+    """The program reported a checkpoint that is complete."""
+
     job_id: JobId
     attempt: AttemptNumber
     step: int
@@ -339,6 +295,8 @@ class SaveSignalNoted(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class AttemptEnded(Event, tag=True, frozen=True, omit_defaults=True):
+    """All replicas of the attempt are gone; what it held is free."""
+
     job_id: JobId
     attempt: AttemptNumber
     outcome: Outcome
@@ -349,6 +307,8 @@ class AttemptEnded(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class JobRequeued(Event, tag=True, frozen=True, omit_defaults=True):
+    """The job waits again: what its attempt ended with is no end of the job."""
+
     job_id: JobId
     reason: Outcome
     not_before_ms: int = 0
@@ -356,6 +316,8 @@ class JobRequeued(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class JobFinished(Event, tag=True, frozen=True, omit_defaults=True):
+    """The job is over for good."""
+
     job_id: JobId
     state: JobState
     reason: str = ""

@@ -47,6 +47,8 @@ class InvoiceIssued(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class InvoicePaid(Event, tag=True, frozen=True, omit_defaults=True):
+    """A payment of an invoice, or of a part of it, was noted."""
+
     tenant: TenantName
     number: str
     reference: str
@@ -81,6 +83,8 @@ class TenantHeld(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class TenantReleased(Event, tag=True, frozen=True, omit_defaults=True):
+    """What held the tenant is over: its jobs start again."""
+
     tenant: TenantName
 
 

@@ -75,6 +75,11 @@ def returns(
     return options
 
 
+def declared_types() -> tuple[Any, ...]:
+    """Return the types of all answers and bodies of the routes that were made so far."""
+    return tuple(_answers)
+
+
 def describe(app: FastAPI) -> None:
     """Make `app.openapi()` return the whole document, made once."""
 

@@ -1,0 +1,75 @@
+"""Events about nodes: they come, are lost, closed, struck, shut to a tenant, and checked."""
+
+from penstock.core.model.cluster import NodeSpec, OthersLoad
+from penstock.core.model.event import Event
+from penstock.core.model.ids import Incarnation, JobId, NodeName, TenantName, UserName
+
+
+class NodeRegistered(Event, tag=True, frozen=True, omit_defaults=True):
+    """A node's agent introduced itself. The node gets no work before `NodeReady`."""
+
+    spec: NodeSpec
+    incarnation: Incarnation
+
+
+class NodeReady(Event, tag=True, frozen=True, omit_defaults=True):
+    """The node showed that nothing runs there which should not."""
+
+    node: NodeName
+
+
+class NodeLost(Event, tag=True, frozen=True, omit_defaults=True):
+    """The node's lease ran out: by now it has ended its own processes, so its work may start elsewhere."""
+
+    node: NodeName
+    reason: str
+    heard_ms: int = 0
+    """When the server last heard of it (unix ms): the failure is not earlier. 0: not known."""
+
+
+class NodeDrainChanged(Event, tag=True, frozen=True, omit_defaults=True):
+    """A node was closed to new work, or opened again."""
+
+    node: NodeName
+    draining: bool
+    by: UserName
+    reason: str = ""
+    evict_at_ms: int = 0
+    """Work that still runs there then is asked to move (unix ms); 0: never."""
+
+
+class NodeStruck(Event, tag=True, frozen=True, omit_defaults=True):
+    """A sign that a node fails."""
+
+    node: NodeName
+    text: str
+    job_id: JobId | None = None
+    own: bool = False
+    """Reported by the node itself; else a claim: the output of a program. Without a job it is always the node's."""
+    tenant: TenantName = TenantName("")
+    """Tenant and user of the job."""
+    user: UserName = UserName("")
+
+
+class OthersLoadChanged(Event, tag=True, frozen=True, omit_defaults=True):
+    """Programs that Penstock did not place hold another part of a node than before."""
+
+    node: NodeName
+    load: OthersLoad
+
+
+class NodeShut(Event, tag=True, frozen=True, omit_defaults=True):
+    """A node takes no new work of a tenant, whose jobs claimed too often that it fails."""
+
+    node: NodeName
+    tenant: TenantName
+    reason: str
+
+
+class NodeChecked(Event, tag=True, frozen=True, omit_defaults=True):
+    """An open node was checked because of claims; if it passes, they are cleared and it is open to all tenants."""
+
+    node: NodeName
+    passed: bool
+    text: str = ""
+    """The failure that the check found."""
