@@ -8,18 +8,18 @@ WORKERS ?= auto
 PYTEST_ARGS ?=
 COVERED_BY := tests/core tests/control tests/sim/replay tests/report tests/migrate tests/traces
 
-.PHONY: help demo test man lint audit install install-torch bench docs sim sim-planted sim-kubernetes sim-kubernetes-planted e2e-kubernetes soak coverage mutants clean
+.PHONY: ui ui-check help demo test lint audit install install-torch bench docs sim sim-planted sim-kubernetes sim-kubernetes-planted e2e-kubernetes soak coverage mutants clean
 
 help:
 	@echo "make demo     a server, real trainings, a preemption, a dead node, a report in demo-out/"
 	@echo "make test WORKERS=n PYTEST_ARGS=...   all tests, two workers for each core; WORKERS=0: in one process"
-	@echo "make man      manual pages of the commands, in man/"
 	@echo "make lint     ruff, mypy --strict, import contracts, sizes, starts"
 	@echo "make audit    known vulnerabilities of the locked dependencies; needs the network"
 	@echo "make sim SEEDS=n   the fault simulator; make sim-planted proves that it finds bugs"
 	@echo "make sim-kubernetes SEEDS=n   the same of a Kubernetes cluster; make sim-kubernetes-planted likewise"
 	@echo "make e2e-kubernetes KUBECONFIG=file   the suite of a Kubernetes cluster, on one that is kept for tests"
 	@echo "make bench    the benchmarks, one JSON object a line"
+	@echo "make ui       the web pages, from ui/ into src/penstock/web/static; make ui-check compares them; needs node"
 	@echo "make docs     the generated parts of docs/, and all of it as a site that needs no server: site/index.html"
 	@echo "make soak     the long versions: 20,000 seeds, properties with 20 times the examples, 300 kill points (hours)"
 	@echo "make coverage  98 % of the core's lines and branches are reached without a server (a quarter of an hour)"
@@ -48,9 +48,6 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	@scripts/install-system-packages.sh
 	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
-
-man: $(VENV)/.dev
-	$(BIN)/python -m penstock.cli.main help --man man
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -101,6 +98,17 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m bench.kueue_scenario --only baseline
 	@[ -z "$$PENSTOCK_TRACES" ] || $(BIN)/python -m bench.placement_quality
 	@[ -z "$$PENSTOCK_TRACES" ] || $(BIN)/python -m bench.elastic_quality
+
+ui/node_modules: ui/package-lock.json
+	cd ui && npm ci --ignore-scripts --no-audit --no-fund --silent
+	@touch ui/node_modules
+
+ui: $(VENV)/.dev ui/node_modules
+	$(BIN)/python scripts/generate_types.py > ui/src/api/types.gen.ts
+	cd ui && node_modules/.bin/tsc && node build.mjs
+
+ui-check: $(VENV)/.dev ui/node_modules
+	$(BIN)/python scripts/check_ui.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/generate_docs.py

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Header, Query, Request
 from starlette.responses import Response
 
-from penstock.api.changes import TOPICS, Counts, Topic
+from penstock.api.changes import TOPICS, Changes, Counts, Topic
 from penstock.core.model.errors import Problem, nearest
 from penstock.server.backend import Backend
 from penstock.server.http.door import scope_of_token, token_of
@@ -18,7 +18,7 @@ from penstock.server.services.changes import ChangeFeed, counts_of
 
 
 def change_routes(app: FastAPI, backend: Backend, feed: ChangeFeed, caller: Any) -> None:
-    @app.get("/api/v1/changes", **returns(None, media="text/event-stream"))
+    @app.get("/api/v1/changes", **returns(Changes, media="text/event-stream"))
     async def follow_changes(
         request: Request,
         who: caller,

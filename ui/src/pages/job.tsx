@@ -1,0 +1,271 @@
+// One job: where it is, why it waits and what would help, its attempts, output, metrics, cost and record.
+import { useState } from "preact/hooks";
+import { get, me, post } from "../api/client";
+import { useChanges } from "../api/live";
+import type { ActionAnswer, AttemptList, Edit, Explanation, JobSeriesList, JobView, Record as LogRecord, UsageList } from "../api/types.gen";
+import { useFresh, useGet } from "../api/use";
+import { bytes, deviceHours, now, number, span } from "../format";
+import { has, t, word } from "../i18n";
+import { A, Card, Confirm, Copy, Dialog, Empty, Field, Head, note, Problem, Shown, State, Tabs, Time } from "../parts/basics";
+import { Curve } from "../parts/charts";
+import { Log } from "../parts/log";
+import { Waterfall } from "../parts/waterfall";
+import { query, setQuery } from "../router";
+import { Act } from "./jobs";
+
+const FINISHED = ["succeeded", "failed", "cancelled"];
+
+export function Page(props: { id: string }) {
+  const id = Number(props.id);
+  const job = useGet<JobView>(`/jobs/${id}`);
+  useFresh(["jobs"], job.reload, 1_000, (changes) => !!changes.jobs_anew || !!changes.jobs?.some((one) => one.id === id));
+  const tab = query.value.get("tab") ?? "summary";
+  return (
+    <Shown of={job}>{(view) => (
+      <>
+        <Head title={`#${view.id} ${view.name}`} sub={<><State of={view.state} /> <span class="faint">{view.user} · {view.tenant} · {view.queue}</span></>}>
+          <Actions of={view} reload={job.reload} />
+        </Head>
+        <Tabs label={t("job.parts")} at={tab} onChoose={(key) => setQuery({ tab: key === "summary" ? "" : key })}
+          of={["summary", "log", "metrics", "record"].map((key) => [key, t(`job.tab.${key}`)])} />
+        {tab === "log" ? <Log job={id} live={!FINISHED.includes(view.state)} /> : tab === "metrics" ? <Metrics id={id} live={!FINISHED.includes(view.state)} /> : tab === "record" ? <Story id={id} /> : <Summary of={view} />}
+      </>
+    )}</Shown>
+  );
+}
+
+function Actions(props: { of: JobView; reload: () => void }) {
+  const { of } = props;
+  const [action, setAction] = useState("");
+  if (FINISHED.includes(of.state) || me.value?.level === "read") return null;
+  const running = of.state === "running" || of.state === "starting";
+  const held = of.reason === "held";
+  return (
+    <>
+      {running ? <button type="button" onClick={() => setAction("save")}>{t("action.save")}</button> : null}
+      {running ? <button type="button" onClick={() => setAction("requeue")}>{t("action.requeue")}</button> : null}
+      {of.state === "waiting" ? <button type="button" onClick={() => setAction(held ? "release" : "hold")}>{t(held ? "action.release" : "action.hold")}</button> : null}
+      <button type="button" onClick={() => setAction("edit")}>{t("action.edit")}</button>
+      <button type="button" class="danger" onClick={() => setAction("cancel")}>{t("action.cancel")}</button>
+      {action === "edit" ? <EditJob of={of} onClose={() => setAction("")} onDone={props.reload} /> : action ? <Act action={action} ids={[String(of.id)]} onClose={() => setAction("")} onDone={props.reload} /> : null}
+    </>
+  );
+}
+
+function EditJob(props: { of: JobView; onClose: () => void; onDone: () => void }) {
+  const [priority, setPriority] = useState(String(props.of.priority));
+  const [limit, setLimit] = useState("");
+  const [queue, setQueue] = useState(props.of.queue);
+  const set = {
+    ...(priority !== String(props.of.priority) ? { priority: Number(priority) } : {}),
+    ...(limit ? { time_limit: limit } : {}),
+    ...(queue !== props.of.queue ? { queue } : {}),
+  };
+  return (
+    <Confirm title={t("action.edit_title", { id: props.of.id })} action={t("save")} onClose={props.onClose} disabled={!Object.keys(set).length} run={async () => {
+      const done = await post<ActionAnswer>("/jobs/actions", { action: "edit", select: { ids: [String(props.of.id)] }, set });
+      if (!done.changed) throw new Error(done.unchanged[0]?.text ?? t("action.nothing"));
+      props.onDone();
+      return t("action.done", { n: done.changed, action: t("action.edit") });
+    }}>
+      <Field label={t("job.priority")}><input type="number" value={priority} onInput={(event) => setPriority(event.currentTarget.value)} /></Field>
+      <Field label={t("job.time_limit")} hint={props.of.time_limit_ms ? span(props.of.time_limit_ms) : t("job.no_limit")}><input value={limit} placeholder="4h" onInput={(event) => setLimit(event.currentTarget.value)} /></Field>
+      <Field label={t("job.queue")}><input value={queue} onInput={(event) => setQueue(event.currentTarget.value)} /></Field>
+    </Confirm>
+  );
+}
+
+function Summary(props: { of: JobView }) {
+  const { of } = props;
+  const attempts = useGet<AttemptList>(`/jobs/${of.id}/attempts`);
+  useFresh(["jobs"], attempts.reload, 2_000, (changes) => !!changes.jobs?.some((one) => one.id === of.id));
+  return (
+    <div class="grid">
+      {FINISHED.includes(of.state) ? <Ended of={of} /> : <Why of={of} />}
+      <Card title={t("job.facts")}>
+        <dl class="facts">
+          <dt>{t("job.asks")}</dt><dd>{of.asks || of.devices_text || of.devices}</dd>
+          {of.placement ? <><dt>{t("job.placement")}</dt><dd>{of.placement}</dd></> : null}
+          <dt>{t("job.command")}</dt><dd><code class="command">{of.command.join(" ")}</code></dd>
+          <dt>{t("job.submitted")}</dt><dd><Time ms={of.submitted_ms} /></dd>
+          {of.started_ms ? <><dt>{t("job.started")}</dt><dd><Time ms={of.started_ms} /> <span class="faint">{t("job.waited", { span: span(of.started_ms - of.submitted_ms) })}</span></dd></> : null}
+          {of.finished_ms ? <><dt>{t("job.finished")}</dt><dd><Time ms={of.finished_ms} /></dd></> : of.ends_ms ? <><dt>{t("job.ends")}</dt><dd><Time ms={of.ends_ms} relative /></dd></> : null}
+          <dt>{t("job.priority")}</dt><dd>{of.priority}{of.preemptible ? ` · ${t("job.preemptible")}` : ""}</dd>
+          {of.preemptions ? <><dt>{t("job.preemptions")}</dt><dd>{of.preemptions}</dd></> : null}
+          {of.step ? <><dt>{t("job.step")}</dt><dd>{number(of.step)}{of.checkpoint_step ? ` · ${t("job.saved_at", { step: of.checkpoint_step })}` : ""}</dd></> : null}
+          {of.nodes.length ? <><dt>{t("job.nodes")}</dt><dd>{of.nodes.map((node) => <A key={node} to={`/nodes?node=${encodeURIComponent(node)}`} class="node-link">{node}</A>)}</dd></> : null}
+          <dt>{t("job.cli")}</dt><dd><Copy text={`penstock show ${of.id}`} /></dd>
+        </dl>
+      </Card>
+      <Card title={t("job.attempts")} class="span">
+        <Shown of={attempts}>{(list) => list.attempts.length || list.waits.length ? <Waterfall of={list} now={now.value} /> : <Empty title={t("job.no_attempts")} />}</Shown>
+      </Card>
+      <Shown of={attempts}>{(list) => list.ranks.length ? (
+        <Card title={t("job.ranks")}>
+          <table class="plain">
+            <thead><tr><th class="number">{t("job.rank")}</th><th>{t("job.node")}</th><th>{t("job.devices")}</th><th>{t("job.exit")}</th></tr></thead>
+            <tbody>{list.ranks.map((rank) => <tr key={rank.rank}><td class="number">{rank.rank}</td><td>{rank.node}</td><td>{rank.devices.join(", ") || "–"}</td><td>{rank.exit || (rank.ended_ms ? "" : rank.started_ms ? t("state.running") : t("state.starting"))}</td></tr>)}</tbody>
+          </table>
+        </Card>
+      ) : null}</Shown>
+      <Cost of={of} />
+    </div>
+  );
+}
+
+function Ended(props: { of: JobView }) {
+  const { of } = props;
+  return (
+    <Card title={t(`job.ended_${of.state}`)}>
+      <p>{of.reason || t(`job.ended_${of.state}_text`)}</p>
+      {of.exit_code !== null ? <p class="faint">{t("job.exit_code", { code: of.exit_code })}</p> : null}
+      {of.exit_signal ? <p class="faint">{t("job.exit_signal", { signal: of.exit_signal })}</p> : null}
+      {of.state === "failed" ? <p><A to={`/jobs/${of.id}?tab=log`} class="button">{t("job.see_log")}</A></p> : null}
+    </Card>
+  );
+}
+
+/** Why it waits, with numbers; when it should start; and the edits that would help, each a button. */
+function Why(props: { of: JobView }) {
+  const { of } = props;
+  const why = useGet<Explanation>(`/jobs/${of.id}/explanation`);
+  useFresh(["jobs"], why.reload, 5_000);
+  const [edit, setEdit] = useState<Edit | null>(null);
+  return (
+    <Card title={of.state === "waiting" ? t("job.why") : t("job.now")}>
+      <Shown of={why}>{(found) => (
+        <div class="why">
+          <p class="why-text">{found.text}</p>
+          {found.elsewhere ? <p class="faint">{found.elsewhere}</p> : null}
+          {found.constraints?.length ? (
+            <ul class="constraints">
+              {found.constraints.map((one) => <li key={one.code + one.where + one.text}><strong>{word("reason", one.code)}</strong> {one.text}{one.where ? <span class="faint"> ({one.where})</span> : null}</li>)}
+            </ul>
+          ) : null}
+          {of.state === "waiting" ? <Start of={found} /> : null}
+          {found.stop ? <p class="banner">{t("job.leaving", { reason: word("stop", found.stop.reason), span: span(found.stop.grace_left_ms ?? 0) })}{found.stop.beneficiary ? <> <A to={`/jobs/${found.stop.beneficiary}`}>{`#${found.stop.beneficiary}`}</A></> : null}</p> : null}
+          {found.ahead ? <p>{t("job.ahead", { n: found.ahead })} {(found.ahead_first ?? []).map((id) => <A key={id} to={`/jobs/${id}`} class="job-link">{`#${id}`}</A>)}</p> : null}
+          {found.blockers?.length ? <p>{t("job.blockers")} {found.blockers.slice(0, 10).map((id) => <A key={id} to={`/jobs/${id}`} class="job-link">{`#${id}`}</A>)}</p> : null}
+          {found.edits?.length ? (
+            <>
+              <h3>{t("job.edits")}</h3>
+              <ul class="edits">
+                {found.edits.map((one) => (
+                  <li key={one.path + one.text}>
+                    <button type="button" onClick={() => setEdit(one)}>{one.text}</button>
+                    <span class="faint">{one.starts_now ? t("job.edit_starts") : ""}{one.victims?.length ? ` ${t("job.edit_victims", { n: one.victims.length })}` : ""}</span>
+                  </li>
+                ))}
+              </ul>
+            </>
+          ) : null}
+          {found.edits_note ? <p class="faint">{found.edits_note}</p> : null}
+        </div>
+      )}</Shown>
+      {edit ? <Apply edit={edit} job={of.id} onClose={() => setEdit(null)} onDone={why.reload} /> : null}
+    </Card>
+  );
+}
+
+function Start(props: { of: Explanation }) {
+  const { start_interval_ms: interval, start_likely_ms: likely, start_note: remark, start_by_ms: by } = props.of;
+  const [early, late] = (interval ?? []) as number[];
+  return (
+    <div class="start">
+      <h3>{t("job.start")}</h3>
+      {likely ? <p><Time ms={likely} relative /> (<Time ms={likely} />)</p> : by ? <p>{t("job.start_by")} <Time ms={by} /></p> : null}
+      {early && late ? <p class="faint">{t("job.start_between")} <Time ms={early} /> – <Time ms={late} /></p> : null}
+      {remark ? <p class="faint">{remark}</p> : null}
+    </div>
+  );
+}
+
+const EDITABLE = ["priority", "queue", "preemptible", "time_limit", "max_wait"];
+
+/** An edit that would help: of the job it is made; of the request it says how to submit it anew; of the cluster it goes to an admin. */
+function Apply(props: { edit: Edit; job: number; onClose: () => void; onDone: () => void }) {
+  const { edit } = props;
+  const value = Array.isArray(edit.new) ? edit.new.join(",") : String(edit.new);
+  if (edit.kind === "request" && EDITABLE.includes(edit.path)) {
+    return (
+      <Confirm title={edit.text} action={t("save")} onClose={props.onClose} run={async () => {
+        const done = await post<ActionAnswer>("/jobs/actions", { action: "edit", select: { ids: [String(props.job)] }, set: { [edit.path]: edit.new } });
+        if (!done.changed) throw new Error(done.unchanged[0]?.text ?? t("action.nothing"));
+        props.onDone();
+        return t("action.done", { n: done.changed, action: t("action.edit") });
+      }}><p>{t("job.edit_field", { path: edit.path, old: String(edit.old), new: value })}</p></Confirm>
+    );
+  }
+  const admin = edit.kind === "cluster";
+  return (
+    <Dialog title={edit.text} onClose={props.onClose}>
+      <div class="dialog-body">
+        <p>{t(admin ? "job.edit_admin" : "job.edit_resubmit")}</p>
+        <Copy text={admin ? `penstock admin set ${edit.path}=${value}` : `${edit.path}: ${value}`} />
+        {admin ? <p><A to={`/whatif?set=${encodeURIComponent(`${edit.path}=${value}`)}`} class="button">{t("job.edit_try")}</A></p> : <p><A to={`/submit?from=${props.job}&set=${encodeURIComponent(`${edit.path}=${value}`)}`} class="button">{t("job.edit_form")}</A></p>}
+      </div>
+      <footer class="dialog-foot"><button type="button" onClick={props.onClose}>{t("close")}</button></footer>
+    </Dialog>
+  );
+}
+
+function Cost(props: { of: JobView }) {
+  const usage = useGet<UsageList>(props.of.started_ms ? "/usage" : "", { by: "job", job: props.of.id });
+  if (!props.of.started_ms) return null;
+  const row = usage.value?.rows.find((one) => one.job === props.of.id);
+  return (
+    <Card title={t("job.cost")}>
+      {usage.problem ? <Problem of={usage.problem} retry={usage.reload} /> : row ? (
+        <dl class="facts">
+          <dt>{t("usage.device_hours")}</dt><dd>{deviceHours(row.device_milli_ms)}</dd>
+          <dt>{t("usage.measured")}</dt><dd>{row.measured_milli_ms ? `${Math.round((row.used_milli_ms / row.measured_milli_ms) * 100)} %` : "–"}</dd>
+        </dl>
+      ) : <p class="faint">{usage.busy ? t("loading") : t("usage.none")}</p>}
+    </Card>
+  );
+}
+
+function Metrics(props: { id: number; live: boolean }) {
+  const series = useGet<JobSeriesList>(`/jobs/${props.id}/series`);
+  useFresh(["jobs"], series.reload, 5_000, (changes) => props.live && !!changes.jobs?.some((one) => one.id === props.id));
+  return (
+    <Shown of={series}>{(list) => list.series.length ? (
+      <div class="grid">
+        {list.series.map((one) => (
+          <Card key={one.name} title={has(`series.${one.name}`) ? t(`series.${one.name}`) : one.name}>
+            <Curve label={one.name} unit={one.unit === "share" ? "" : one.unit} times={one.points.map((point) => (point as unknown as { time_ms: number }).time_ms)}
+              lines={[{ name: one.name, values: one.points.map((point) => (point as unknown as { value: number }).value) }]} format={one.unit === "bytes" ? bytes : one.unit === "share" ? (value) => `${Math.round(value * 100)} %` : undefined} />
+          </Card>
+        ))}
+      </div>
+    ) : <Empty title={t("job.no_metrics")} hint={t("job.no_metrics_hint")} command="run.report(loss=loss)" />}</Shown>
+  );
+}
+
+function Story(props: { id: number }) {
+  const records = useGet<LogRecord[]>(`/jobs/${props.id}/events`);
+  useFresh(["jobs"], records.reload, 3_000, (changes) => !!changes.jobs?.some((one) => one.id === props.id));
+  const [open, setOpen] = useState<number | null>(null);
+  return (
+    <Shown of={records}>{(list) => (
+      <Card title={t("job.record")} tools={<button type="button" class="small" onClick={() => void get(`/jobs/${props.id}/events`).then((found) => navigator.clipboard?.writeText(JSON.stringify(found, null, 1))).then(() => note(t("copied")))}>{t("copy")}</button>}>
+        <p class="faint">{t("job.record_hint")}</p>
+        <ol class="story">
+          {list.map((record) => {
+            const event = record.event as unknown as { type: string } & Record<string, unknown>;
+            const { type, ...rest } = event;
+            return (
+              <li key={record.seq}>
+                <Time ms={record.time_ms} /> <button type="button" class="link" aria-expanded={open === record.seq} onClick={() => setOpen(open === record.seq ? null : record.seq)}>{word("event", type)}</button>
+                <span class="faint"> {t("job.record_seq", { seq: record.seq })}</span>
+                {open === record.seq ? <pre class="json">{JSON.stringify(rest, null, 1)}</pre> : null}
+              </li>
+            );
+          })}
+        </ol>
+        <Copy text={`penstock audit ${props.id}`} />
+      </Card>
+    )}</Shown>
+  );
+}
+void useChanges;
