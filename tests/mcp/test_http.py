@@ -16,6 +16,12 @@ from penstock.mcp.errors import Refused
 from tests.mcp.conftest import LIMITS, World
 
 
+def test_a_request_without_a_token_is_refused_here(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world.callers, "admit", lambda token: pytest.fail("the server was asked"))
+    for given in ("", "Bearer", "Basic cGVuOnN0b2Nr", "Bearer " + "x" * 2_000):
+        assert world.post("", Authorization=given).status_code == 401
+
+
 def test_a_request_without_a_valid_token_is_refused(world: World) -> None:
     for given in ("", "Bearer", "Bearer wrong", "Basic wrong", "Bearer " + "x" * 2_000):
         answer = world.post("", Authorization=given)

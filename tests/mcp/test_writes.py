@@ -138,11 +138,12 @@ def test_many_jobs_at_once_are_refused(world: World) -> None:
 
 
 def test_nobody_acts_beyond_the_rights_of_the_token(world: World) -> None:
-    own = world.server.client.submit(JOB).jobs[0].id
+    own = world.server.client.submit({**JOB, "name": "own"}).jobs[0].id
     foreign = world.call(world.token("bert"), "cancel", jobs=[own]).error
     assert foreign["code"] == "not_found"
     for user, level in (("amy", "write"), ("otto", "read")):
         assert world.call(world.token(user, level), "cancel", jobs=[own]).error["code"] == "forbidden"
+        assert world.call(world.token(user, level), "cancel", name="own").error["code"] == "forbidden"
     for user, level in (("ann", "write"), ("otto", "read")):
         assert world.call(world.token(user, level), "drain", node="n1").error["code"] == "forbidden"
 

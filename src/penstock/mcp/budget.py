@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from penstock.core.model.words import counted
 from penstock.mcp.errors import Refused
 
 MILLI_MS_PER_HOUR = 1000 * 3_600_000
@@ -59,7 +60,7 @@ class Budget:
         if self._writes < 1:
             raise Refused("over_budget", f"all {self._limits.writes} changes are made", field="writes", hint=hint)
         if cost.jobs > self._jobs:
-            text = f"it submits {cost.jobs} jobs, and {self._jobs} of {self._limits.jobs} are left"
+            text = f"it submits {counted(cost.jobs, 'job')}, and {self._jobs} of {self._limits.jobs} are left"
             raise Refused("over_budget", text, field="jobs", hint=hint)
         if cost.device_milli_ms > self._device_milli_ms:
             wanted, left = cost.device_milli_ms / MILLI_MS_PER_HOUR, self._device_milli_ms / MILLI_MS_PER_HOUR

@@ -13,9 +13,11 @@ from penstock.core.model.quantities import format_resource
 from penstock.mcp.budget import Left
 from penstock.mcp.callers import Caller
 from penstock.mcp.tool import Arguments, Tool
-from penstock.mcp.values import ROWS_MAX, Page, Untrusted, named, page, said, within_bytes
+from penstock.mcp.values import ROWS_MAX, Page, Untrusted, following, named, page, said, within_bytes
 
 HOUR_MILLI_MS = 1000 * 3_600_000
+NODES_MAX = 100
+"""Of one answer, which has at most 1 KiB for each; one node that is named has all its devices."""
 GIB_HOUR = 2**30 * 3_600_000
 Offset = Annotated[int, Meta(ge=0, le=10**6, description="rows to skip: next_page of the answer before")]
 Limit = Annotated[int, Meta(ge=1, le=ROWS_MAX, description="rows of the answer at most")]
@@ -75,10 +77,14 @@ def cluster(caller: Caller, _: NoArguments) -> ClusterSummary:
     return ClusterSummary(**{name: getattr(view, name) for name in names}, pools=within_bytes(pools[:ROWS_MAX]))
 
 
-class NodesAsked(Rows, frozen=True):
-    name: Annotated[str, Meta(max_length=63, description="one node, with each of its devices")] = ""
+class NodesAsked(Arguments, frozen=True):
+    name: Annotated[str, Meta(max_length=63, description="one node, with its devices; or a pattern such as gpu-*")] = ""
     pool: Word = ""
-    state: Word = ""
+    state: Annotated[tuple[Word, ...], Meta(max_length=8)] = ()
+    model: Annotated[str, Meta(max_length=200, description="with devices of this model")] = ""
+    has_free: Annotated[bool, Meta(description="with a device that new work can have")] = False
+    limit: Annotated[int, Meta(ge=1, le=NODES_MAX, description="nodes of the answer at most")] = 50
+    cursor: Annotated[str, Meta(max_length=500, description="next_page of the answer before")] = ""
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -103,16 +109,17 @@ class NodeRow(msgspec.Struct, frozen=True):
 
 class Nodes(msgspec.Struct, frozen=True):
     nodes: list[NodeRow]
+    totals: dict[str, int]
+    """Nodes that match, by state, on all pages."""
     page: Page
 
 
 def nodes(caller: Caller, asked: NodesAsked) -> Nodes:
+    query = {name: value for name, value in msgspec.structs.asdict(asked).items() if value}
     with caller.client() as client:
-        every = client.nodes()
-    given = {"name": asked.name, "pool": asked.pool, "state": asked.state}
-    found = [node for node in every if all(getattr(node, field) == text for field, text in given.items() if text)]
-    rows, shown = page(found, lambda n: _node(n, full=bool(asked.name)), offset=asked.offset, limit=asked.limit)
-    return Nodes(rows, shown)
+        found = client.node_list(**query)
+    rows = [_node(one, full=bool(asked.name) and len(found.nodes) == 1) for one in found.nodes]
+    return Nodes(rows, found.totals, following(len(rows), found.next_cursor))
 
 
 def _node(node: api.NodeView, *, full: bool) -> NodeRow:
@@ -129,7 +136,7 @@ def _node(node: api.NodeView, *, full: bool) -> NodeRow:
         devices_ill=sum(not device.healthy for device in node.devices),
         cpus_free=(node.cpu_milli - node.cpu_held_milli) / 1000,
         memory_free_bytes=node.memory_bytes - node.memory_held_bytes,
-        jobs=node.jobs[:20],
+        jobs=node.jobs[:10],
         connected=node.connected,
         each_device=within_bytes(node.devices) if full else [],
     )
@@ -327,7 +334,22 @@ def events(caller: Caller, asked: EventsAsked) -> Events:
     return Events(rows, Page(len(rows), more, {"after": reached} if more else {}))
 
 
-HIDDEN = frozenset({"env", "secrets", "command", "sha256", "sealed", "value", "key", "keys", "config", "account"})
+HIDDEN = frozenset(
+    {
+        "env",
+        "secrets",
+        "command",
+        "sha256",
+        "sealed",
+        "value",
+        "key",
+        "keys",
+        "config",
+        "account",
+        "digest",
+        "idempotency_key",
+    }
+)
 """Fields of events that are left out: they may hold secrets, or are long."""
 
 

@@ -6,12 +6,13 @@ import msgspec
 from msgspec import Meta
 
 from penstock.api import types as api
+from penstock.api.jobs import AttemptView
 from penstock.core.model.explanation import Explanation
 from penstock.core.model.jobs import JobState
 from penstock.mcp.callers import Caller
 from penstock.mcp.cluster_tools import Limit, Offset, Word
 from penstock.mcp.tool import Arguments, Tool
-from penstock.mcp.values import Page, Untrusted, named, page, said, within_bytes
+from penstock.mcp.values import Page, Untrusted, following, named, page, said, within_bytes
 
 JOBS_MAX = 100
 """Of one answer, which has at most 2 KiB for each."""
@@ -21,9 +22,11 @@ JobId = Annotated[int, Meta(ge=1, le=2**53, description="number of the job")]
 class JobsAsked(Arguments, frozen=True):
     state: Annotated[tuple[JobState, ...], Meta(max_length=8)] = ()
     name: Annotated[str, Meta(max_length=200, description="a name, or a pattern such as train-*")] = ""
+    search: Annotated[str, Meta(max_length=100, description="a text in names, users, numbers and labels")] = ""
     user: Word = ""
     tenant: Word = ""
     queue: Word = ""
+    reason: Annotated[str, Meta(max_length=60, description="code of why it waits")] = ""
     label: Annotated[tuple[Word, ...], Meta(max_length=8, description="NAME=VALUE, of live jobs")] = ()
     finished: Annotated[bool, Meta(description="finished jobs, too")] = False
     sort: Literal["newest", "id", "priority", "submitted"] = "newest"
@@ -64,8 +67,7 @@ def jobs(caller: Caller, asked: JobsAsked) -> Jobs:
     with caller.client() as client:
         found = client.jobs(**{name: value for name, value in given.items() if value})
     rows = [row_of(one) for one in found.jobs]
-    more = bool(found.next_cursor)
-    return Jobs(rows, found.totals, Page(len(rows), more, {"cursor": found.next_cursor} if more else {}))
+    return Jobs(rows, found.totals, following(len(rows), found.next_cursor))
 
 
 def row_of(job: api.JobView) -> JobRow:
@@ -142,6 +144,82 @@ def page_of(found: api.JobView) -> JobPage:
         time_limit_ms=found.time_limit_ms,
         replicas=found.replicas,
         replica_list=within_bytes(replicas),
+    )
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One attempt. Times are unix milliseconds, 0 where something has not happened."""
+
+    number: int
+    allocated_ms: int
+    running_ms: int
+    ended_ms: int
+    nodes: list[str]
+    devices: int
+    outcome: str
+    """Why it ended; empty: it has not."""
+    detail: Untrusted
+    """The same in words; the last error of its program may stand in it."""
+    asked_reason: str
+    """Why it was asked to leave; empty: it was not."""
+    beneficiary: int | None
+    """The job that it made room for."""
+    resumed_step: int | None
+    lost_steps: int
+    """Steps that were made before, and again."""
+
+
+class Rank(msgspec.Struct, frozen=True):
+    """One replica of the last attempt."""
+
+    rank: int
+    node: str
+    started_ms: int
+    ended_ms: int
+    exit: Untrusted
+
+
+class Attempts(msgspec.Struct, frozen=True):
+    """The timeline of a job, the newest of its attempts where there are many."""
+
+    attempts: list[Attempt]
+    left_out: int
+    """Earlier attempts."""
+    ranks: list[Rank]
+    ranks_left_out: int
+
+
+ATTEMPTS_MAX = 30
+RANKS_MAX = 64
+
+
+def attempts(caller: Caller, asked: JobAsked) -> Attempts:
+    with caller.client() as client:
+        found = client.attempts(asked.job)
+    newest = found.attempts[-ATTEMPTS_MAX:]
+    ranks = [Rank(r.rank, r.node, r.started_ms, r.ended_ms, named(r.exit)) for r in found.ranks[:RANKS_MAX]]
+    return Attempts(
+        [_attempt(one) for one in newest],
+        found.attempts_left_out + len(found.attempts) - len(newest),
+        ranks,
+        found.ranks_left_out + len(found.ranks) - len(ranks),
+    )
+
+
+def _attempt(one: AttemptView) -> Attempt:
+    return Attempt(
+        number=one.number,
+        allocated_ms=one.allocated_ms,
+        running_ms=one.running_ms,
+        ended_ms=one.ended_ms,
+        nodes=one.nodes[:20],
+        devices=one.devices,
+        outcome=one.outcome,
+        detail=named(one.detail),
+        asked_reason=one.asked_reason,
+        beneficiary=one.beneficiary,
+        resumed_step=one.resumed_step,
+        lost_steps=one.lost_steps,
     )
 
 
@@ -263,6 +341,8 @@ def _eta(one: api.EtaView) -> EtaRow:
 TOOLS: tuple[Tool[Any, Any], ...] = (
     Tool("jobs", "List jobs with filters: running before waiting, newest first.", JobsAsked, Jobs, jobs),
     Tool("job", "One job, live or finished, with its replicas.", JobAsked, JobPage, job),
+    Tool("attempts", "The attempts of a job: when and where each ran, why it ended, and how its replicas exited.",
+         JobAsked, Attempts, attempts),
     Tool("explain", "Why a job is not running: what it lacks, who is ahead, which changes would let it start now.",
          JobAsked, Explained, explain),
     Tool("eta", "When waiting jobs start: an interval that 8 of 10 starts fall into.", EtaAsked, Etas, eta),

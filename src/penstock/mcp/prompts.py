@@ -22,7 +22,7 @@ PROMPTS = (
     Asked(
         "why_failed",
         "Why did a job fail?",
-        "Say why job {job} ended as it did. Call job, then events and the last lines of logs for it; search_logs for "
+        "Say why job {job} ended as it did. Call job, attempts and the last lines of logs for it; search_logs for "
         "'error' where the last lines do not say. Tell the cause from its consequences, and what to change. Change "
         "nothing. " + _DATA,
     ),

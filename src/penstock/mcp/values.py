@@ -60,6 +60,11 @@ def within_bytes(rows: Iterable[R], most: int = ANSWER_MAX_BYTES) -> list[R]:
     return found
 
 
+def following(shown: int, cursor: str) -> Page:
+    """Return the page of a list that the server cuts, by its cursor for what follows."""
+    return Page(shown, bool(cursor), {"cursor": cursor} if cursor else {})
+
+
 def page(found: Sequence[T], row: Callable[[T], R], *, offset: int, limit: int) -> tuple[list[R], Page]:
     """Return rows [offset, offset + limit) of a list, as many as one answer holds, and the page."""
     rows = within_bytes(map(row, islice(found, offset, offset + limit)))
