@@ -80,3 +80,8 @@ class AccessNoted(Event, tag=True, frozen=True, omit_defaults=True):
 
     kind: AccessKind
     entries: tuple[AccessEntry, ...]
+
+
+AccessEvent = (
+    TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved
+)

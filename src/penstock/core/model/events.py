@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from penstock.core.model.access_events import AccessEvent
 from penstock.core.model.access_events import AccessNoted as AccessNoted
 from penstock.core.model.access_events import NotificationRemoved as NotificationRemoved
 from penstock.core.model.access_events import NotificationSet as NotificationSet
@@ -382,13 +383,7 @@ AnyEvent = (
     | TenantReleased
     | SpendingNoted
     | QuotaNoted
-    | TokenIssued
-    | TokenRevoked
-    | SecretSet
-    | SecretRemoved
-    | AccessNoted
-    | NotificationSet
-    | NotificationRemoved
+    | AccessEvent
 )
 
 

@@ -192,17 +192,15 @@ class State:
                 self._stop_requested(event, record)
             case ev.ReplicaFrozen() | ev.AttemptSuspended() | ev.AttemptResumed():
                 self._suspension(event, record)
-            case ev.CheckpointSaved():
-                job, _ = self.attempt_of(event.job_id, event.attempt)
-                self.jobs[job.id] = saved(job, event, record.time_ms)
-                self.indexes.job_predicted(job, self.jobs[job.id])
             case ev.JobResumed():
                 job = self.jobs[event.job_id]
                 self._put(replace(job, progress=replace(job.progress, step=event.step, resumed_attempt=event.attempt)))
-            case ev.ProgressNoted() | ev.HangFound() | ev.IdleNoted() | ev.SaveSignalNoted():
+            case ev.CheckpointSaved() | ev.ProgressNoted() | ev.HangFound() | ev.IdleNoted() | ev.SaveSignalNoted():
                 job, _ = self.attempt_of(event.job_id, event.attempt)
-                self.jobs[job.id] = noted(job, event, record.time_ms)
-                self.indexes.job_predicted(job, self.jobs[job.id])
+                at_ms = record.time_ms
+                after = saved(job, event, at_ms) if isinstance(event, ev.CheckpointSaved) else noted(job, event, at_ms)
+                self.jobs[job.id] = after
+                self.indexes.job_predicted(job, after)
             case ev.StartsEstimated() | ev.CapacityRequested() | ev.AccessNoted():
                 pass
             case ev.RunTimesPredicted():
