@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -137,6 +137,14 @@ def test_a_python_of_another_version_is_named(client, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(CallFailed, match=r"was pickled by Python 3\.99, and the job runs Python 3\.\d+: name one"):
         job.result(WAIT_S)
+
+
+def test_a_module_that_the_job_does_not_have_is_named(client, monkeypatch):
+    module = ModuleType("only_here")
+    exec("def function(): pass", module.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    with pytest.raises(CallFailed, match=r"No module named 'only_here': .*register_pickle_by_value"):
+        result_of(client, module.function)
 
 
 def test_forged_lines_in_the_output_are_never_unpickled(client, tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ class Answers:
         self.client.patience_s = patience_s
         self.now = 0.0
         monkeypatch.setattr(self.client, "_exchange", self.answer)
-        monkeypatch.setattr(calling.time, "sleep", self.sleep)
+        monkeypatch.setattr(self.client._interrupted, "wait", self.sleep)
         monkeypatch.setattr(calling.time, "monotonic", lambda: self.now)
 
     def answer(self, method, url, payload, headers, *, tries):
@@ -30,9 +30,10 @@ class Answers:
         status, data, self.client._retry_after_s = self.left.pop(0)
         return status, data
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> bool:
         self.now += seconds
         self.waits.append(seconds)
+        return self.client.interrupted
 
 
 @pytest.mark.parametrize("refused", [refusal(429, "too_many_requests", 2), refusal(503, "overloaded", 2)])

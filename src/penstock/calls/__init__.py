@@ -9,8 +9,8 @@ import hashlib
 import hmac
 import json
 import zlib
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 KEY_VARIABLE = "SDK_CALL_KEY"
 """Gets the user's secret: the key of all MACs."""
@@ -50,6 +50,11 @@ def mac_of(key: str, direction: str, call_id: str, data: bytes) -> str:
 def made_by(key: str, direction: str, call_id: str, data: bytes, mac: str) -> bool:
     """Return whether a MAC is the right one."""
     return hmac.compare_digest(mac_of(key, direction, call_id, data).encode(), mac.encode(errors="replace"))
+
+
+def each(function: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """Return what a function gives for each of some arguments: one job of a map."""
+    return [function(*one) for one in items]
 
 
 def packed(data: bytes) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 from penstock import calls
 
 NEEDS = "the Python of the job needs cloudpickle: pip install 'penstock[sdk]' there, or name another one by python="
+NOT_THERE = "the job's Python does not have it: install it there, or cloudpickle.register_pickle_by_value(module)"
 
 
 def main() -> int:
@@ -53,6 +54,11 @@ def _called(about: calls.About, packed: bytes) -> tuple[str, bytes]:
     sys.path += [path for path in about.paths if path not in sys.path]
     try:
         function, arguments, named = pickle.loads(calls.unpacked(packed))  # noqa: S301 - its MAC is right
+    except ImportError as error:
+        return calls.TEXT, f"{error}: {NOT_THERE}".encode()
+    except Exception as error:  # noqa: BLE001 - any object may be restored in its own way
+        return calls.TEXT, f"the call cannot be read in the job: {type(error).__name__}: {error}".encode()
+    try:
         value = function(*arguments, **named)
     except KeyboardInterrupt:
         raise

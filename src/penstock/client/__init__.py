@@ -13,10 +13,21 @@ from penstock.client.client import Client
 from penstock.client.errors import ApiProblem, CallFailed, JobFailed, NotVerified, ServerNotRunning
 
 if TYPE_CHECKING:
+    from penstock.client.executor import PenstockExecutor
     from penstock.client.handles import Job, Jobs
 
-__all__ = ["ApiProblem", "CallFailed", "Client", "Job", "JobFailed", "Jobs", "NotVerified", "ServerNotRunning"]
-_LATER = {"Job": "handles", "Jobs": "handles"}
+__all__ = [
+    "ApiProblem",
+    "CallFailed",
+    "Client",
+    "Job",
+    "JobFailed",
+    "Jobs",
+    "NotVerified",
+    "PenstockExecutor",
+    "ServerNotRunning",
+]
+_LATER = {"Job": "handles", "Jobs": "handles", "PenstockExecutor": "executor"}
 
 
 def __getattr__(name: str) -> Any:

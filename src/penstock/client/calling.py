@@ -67,6 +67,7 @@ class HttpCaller:
         """For how long a request is tried again that the server refuses for now: too many, or too much to do."""
         self._lock = threading.RLock()
         self._retry_after_s: float | None = None
+        self._interrupted = threading.Event()
         self._at = Endpoint(host, port, security, server_name)
         if security is None:
             self._at = in_the_clear(host, port, insecure=insecure)
@@ -152,7 +153,8 @@ class HttpCaller:
             wait_s *= 1 + random.random() / 2  # noqa: S311 - so that many clients do not come back at once
             if time.monotonic() + wait_s > until:
                 return status, data
-            time.sleep(wait_s)
+            if self._interrupted.wait(wait_s):
+                return status, data
 
     def _anywhere(
         self, method: str, url: str, payload: bytes | None, headers: Mapping[str, str], *, tries: int
@@ -240,7 +242,7 @@ class HttpCaller:
                 ) from error
             except (OSError, http.client.HTTPException) as error:
                 self.close()
-                if not left or isinstance(error, TimeoutError):
+                if not left or isinstance(error, TimeoutError) or self._interrupted.is_set():
                     where, why = str(self._at), str(error) or type(error).__name__
                     text = f"the server at {where} does not answer: {why}"
                     raise ServerNotRunning(text, hint="penstock up starts one") from error
@@ -260,11 +262,16 @@ class HttpCaller:
         return self._connection.getresponse()
 
     def interrupt(self) -> None:
-        """Let another thread that reads an answer on this connection find its end."""
+        """Let another thread that waits for an answer get an error soon; for good: this client tries nothing again."""
+        self._interrupted.set()
         connection = self._connection
         if connection is not None and connection.sock is not None:
             with contextlib.suppress(OSError):
                 connection.sock.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def interrupted(self) -> bool:
+        return self._interrupted.is_set()
 
     def close(self) -> None:
         if self._connection is not None:

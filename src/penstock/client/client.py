@@ -31,6 +31,8 @@ class Client(ApiClient):
 
     _follower: "Follower | None" = None
     _key: "Key | None" = None
+    _first: "Client | None" = None
+    """Of twins, the client that they share follower and key with."""
 
     @classmethod
     def connect(
@@ -69,6 +71,11 @@ class Client(ApiClient):
         client.patience_s = patience_s
         return client
 
+    def twin(self) -> Self:
+        made = super().twin()
+        made._first = self._first or self
+        return made
+
     def __enter__(self) -> Self:
         return self
 
@@ -87,6 +94,8 @@ class Client(ApiClient):
         """What waits for jobs."""
         from penstock.client.following import Follower
 
+        if self._first is not None:
+            return self._first.follower
         with self._lock:
             if self._follower is None:
                 self._follower = Follower(self)
@@ -97,6 +106,8 @@ class Client(ApiClient):
         """The key of this user's functions on this server."""
         from penstock.client.functions import key_for
 
+        if self._first is not None:
+            return self._first.function_key
         with self._lock:
             if self._key is None:
                 self._key = key_for(self)
@@ -173,15 +184,39 @@ class Client(ApiClient):
     def _submit_function(
         self, function: Callable[..., T], arguments: Sequence[Any], fields: dict[str, Any], key: str | None
     ) -> "Job[T]":
-        from penstock.client.functions import call_request
-        from penstock.client.handles import Job
+        from penstock.client.bulk import prepared, submitted
 
-        python = fields.pop("python", None) or self.python
-        request, call = call_request(self.function_key, function, arguments, fields, python)
-        self.follower.begin()
-        since = self.follower.mark
-        made = self.submit_request(request, idempotency_key=key).jobs[0]
-        return Job(self, made.id, made.name, call=call, since=since)
+        python = fields.pop("python", None)
+        return submitted(self, [prepared(self, function, arguments, fields, python)], key)[0]
+
+    def map(
+        self,
+        function: Callable[..., T],
+        *iterables: Iterable[Any],
+        chunk_size: int = 1,
+        ahead: int = 1_000,
+        timeout: float | None = None,
+        python: str | None = None,
+        **fields: Unpack[JobFields],
+    ) -> Iterator[T]:
+        """Yield what a function returns for each item, in order, while later items are still at work.
+
+        The first jobs are submitted by the call, later ones as results are taken. When a function raises, or the
+        results are taken no further, the jobs that are left are cancelled.
+
+        Args:
+            iterables: one item of each is the arguments of one call; the shortest ends it.
+            chunk_size: items of one job: many short calls are faster together.
+            ahead: jobs that are submitted before their results are taken, at most.
+            timeout: seconds for all results.
+            python, fields: as for `submit`.
+        Raises: as `Job.result`, from the iterator; InvalidInput for a call that cannot be pickled or is too large.
+        """
+        from penstock.client.bulk import MapPlan, results
+
+        plan = MapPlan(function, iterables, chunk_size=chunk_size, ahead=ahead, python=python, fields=fields)
+        plan.fill(self)
+        return results(self, plan, timeout)
 
     @property
     def python(self) -> str:

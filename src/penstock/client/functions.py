@@ -100,20 +100,26 @@ def _master() -> bytes:
 
 
 def call_request(
-    key: Key, function: Callable[..., Any], arguments: Sequence[Any], fields: Mapping[str, Any], python: str
+    key: Key,
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    fields: Mapping[str, Any],
+    python: str,
+    named: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], Call]:
     """Return the job that calls a function, and what its result is known by.
 
     Args:
         fields: of the job, named as in a job file.
         python: program that runs the call; it needs cloudpickle and this version of Python.
+        named: arguments by name.
     Raises: InvalidInput for fields that a function cannot have, and for a call that is too large or cannot be pickled.
     """
     refused = [name for name in OWN_FIELDS if name in fields]
     if refused:
         raise InvalidInput(f"{refused[0]} is given, but a function runs as one program", hint="submit a command")
     name = name_of(function)
-    data = _pickled(function, arguments, name)
+    data = _pickled((function, tuple(arguments), dict(named or {})), name)
     call = Call(secrets.token_hex(16), key.value, name)
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     carried = calls.variables_of(key.value, call.call_id, data, python=version, paths=_paths())
@@ -134,14 +140,14 @@ def name_of(function: Callable[..., Any]) -> str:
     return "function" if name == "<lambda>" else name
 
 
-def _pickled(function: Callable[..., Any], arguments: Sequence[Any], name: str) -> bytes:
+def _pickled(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]], name: str) -> bytes:
     try:
         import cloudpickle
     except ImportError as error:
         hint = "pip install 'penstock[sdk]'"
         raise InvalidInput("functions need cloudpickle, which is not installed", hint=hint) from error
     try:
-        plain = cloudpickle.dumps((function, tuple(arguments), {}))
+        plain = cloudpickle.dumps(call)
     except Exception as error:
         text = f"{name} or one of its arguments cannot be pickled: {type(error).__name__}: {error}"
         raise InvalidInput(text, hint="open files, locks and connections are made inside of the function") from error

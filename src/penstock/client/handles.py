@@ -34,7 +34,7 @@ class Job(Generic[T]):
     ) -> None:
         self.id = job_id
         self.name = name
-        self._client, self._call, self._since = client, call, since
+        self._client, self.call, self.since = client, call, since
         self._ended: Ended | None = None
         self._outcome: functions.Outcome | None = None
 
@@ -86,7 +86,7 @@ class Job(Generic[T]):
         self.wait(timeout)
         assert self._ended is not None
         if self._outcome is None:
-            self._outcome = outcome(self._client, self.name, self._ended, self._call)
+            self._outcome = outcome(self._client, self.name, self._ended, self.call)
         if self._outcome.error is not None:
             raise self._outcome.error
         return cast(T, self._outcome.value)
@@ -150,7 +150,7 @@ def follow_ends(client: "Client", jobs: Sequence[Job[Any]]) -> "list[Future[Ende
     """Return a future for the end of each job, in this order, all followed together."""
     groups: dict[int | None, list[int]] = {}
     for job in jobs:
-        groups.setdefault(job._since, []).append(job.id)
+        groups.setdefault(job.since, []).append(job.id)
     found: dict[int, Future[Ended]] = {}
     for since, ids in groups.items():
         found.update(zip(ids, client.follower.ended(client, ids, since=since), strict=True))
