@@ -10,13 +10,9 @@ from urllib.parse import quote
 import msgspec
 
 from penstock.api import types as api
-from penstock.api.history import SeriesList, TimelineView
 from penstock.api.invoices import InvoiceList
 from penstock.api.jobs import ActionAnswer, AttemptList, JobSeriesList, LogMatches
-from penstock.api.notifications import NotificationList, NotificationMade, NotificationTested
 from penstock.api.quotas import PoolList, QuotaList
-from penstock.api.scheduling import CycleView, DefragList
-from penstock.api.sessions import LoginLink
 from penstock.api.usage import UsageList, WasteList
 from penstock.client import proof
 from penstock.client.calling import HttpCaller
@@ -27,7 +23,11 @@ from penstock.core.model.answers import Alert, PlanAnswer, PoolStats, Score
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.explanation import Explanation
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # and imported by the methods that return them: few programs need them
+    from penstock.api.history import SeriesList, TimelineView
+    from penstock.api.notifications import NotificationList, NotificationMade, NotificationTested
+    from penstock.api.scheduling import CycleView, DefragList
+    from penstock.api.sessions import LoginLink
     from penstock.core.model.events import Record
 
 
@@ -92,12 +92,16 @@ class ApiClient(HttpCaller):
         query = {} if max_age_ms is None else {"max_age": max_age_ms}
         return self._call("GET", "/eta", api.EtaList, query=query)
 
-    def timeline(self, **query: Any) -> TimelineView:
+    def timeline(self, **query: Any) -> "TimelineView":
         """Return what jobs held: `from` and `until` (times with offset), by, node, tenant, user, job, limit, cursor."""
+        from penstock.api.history import TimelineView
+
         return self._call("GET", "/timeline", TimelineView, query=query)
 
-    def cluster_series(self, *names: str, **query: Any) -> SeriesList:
+    def cluster_series(self, *names: str, **query: Any) -> "SeriesList":
         """Return courses over time: `from` and `until` (times with offset), step, tenant."""
+        from penstock.api.history import SeriesList
+
         return self._call(
             "GET", "/series", SeriesList, query={**query, **({"names": ",".join(names)} if names else {})}
         )
@@ -205,12 +209,16 @@ class ApiClient(HttpCaller):
         """Return the alerts, most severe first."""
         return self._call("GET", "/alerts", api.AlertList).alerts
 
-    def cycle(self) -> CycleView:
+    def cycle(self) -> "CycleView":
         """Return what the last scheduling cycle decided."""
+        from penstock.api.scheduling import CycleView
+
         return self._call("GET", "/cycle", CycleView)
 
-    def defrag(self) -> DefragList:
+    def defrag(self) -> "DefragList":
         """Return what moving jobs would gain; nothing moves."""
+        from penstock.api.scheduling import DefragList
+
         return self._call("GET", "/defrag", DefragList)
 
     def usage(self, by: str = "tenant", **query: Any) -> UsageList:
@@ -295,8 +303,10 @@ class ApiClient(HttpCaller):
     def me(self) -> api.Me:
         return self._call("GET", "/me", api.Me)
 
-    def login_link(self, path: str = "/") -> LoginLink:
+    def login_link(self, path: str = "/") -> "LoginLink":
         """Return a code that signs a browser in as the caller, once: the page is `ADDRESS/login#CODE`."""
+        from penstock.api.sessions import LoginLink
+
         return self._call("POST", "/login-links", LoginLink, body={"path": path})
 
     def create_token(self, wanted: Mapping[str, Any]) -> api.TokenMade:
@@ -321,20 +331,26 @@ class ApiClient(HttpCaller):
         query = {"tenant": tenant} if tenant else {}
         self._call("DELETE", f"/secrets/{quote(name, safe='')}", api.DoneAnswer, query=query)
 
-    def notifications(self, *, everyone: bool = False) -> NotificationList:
+    def notifications(self, *, everyone: bool = False) -> "NotificationList":
         """Return the caller's notifications (an administrator's: also everyone's), and the channels to choose from."""
+        from penstock.api.notifications import NotificationList
+
         return self._call("GET", "/notifications", NotificationList, query={"everyone": "true"} if everyone else {})
 
-    def set_notification(self, name: str, wanted: Mapping[str, Any]) -> NotificationMade:
+    def set_notification(self, name: str, wanted: Mapping[str, Any]) -> "NotificationMade":
         """Choose what is sent where: channel, to, events, tenant, signing_key."""
+        from penstock.api.notifications import NotificationMade
+
         return self._call("PUT", f"/notifications/{quote(name, safe='')}", NotificationMade, body=wanted)
 
     def remove_notification(self, name: str, user: str = "") -> None:
         query = {"user": user} if user else {}
         self._call("DELETE", f"/notifications/{quote(name, safe='')}", api.DoneAnswer, query=query)
 
-    def test_notification(self, name: str) -> NotificationTested:
+    def test_notification(self, name: str) -> "NotificationTested":
         """Send a test message, and return whether it was taken."""
+        from penstock.api.notifications import NotificationTested
+
         return self._call("POST", f"/notifications/{quote(name, safe='')}/test", NotificationTested)
 
     def rotate_secret_key(self) -> api.KeyRotated:

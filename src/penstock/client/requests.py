@@ -47,6 +47,7 @@ class JobFields(TypedDict, total=False):
     secrets: Sequence[str] | Mapping[str, str]
     workdir: str
     labels: Mapping[str, str]
+    notify: str | Sequence[str]
     checkpoint: Mapping[str, Any]
 
 
