@@ -28,7 +28,7 @@ LISTS = [
 NAME = "pretraining-of-the-large-language-model-with-日本語-in-its-name"
 PROSE_WITHIN = {"money ledger"}
 """Lists whose column of prose is not the last."""
-NOTES = ("not shown for lack of width", "more: the same with", "estimate", "─")
+NOTES = ("not shown: ", "more: the same with", "estimate", "─")
 
 
 @pytest.fixture(scope="module")

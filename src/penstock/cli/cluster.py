@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 JOBS_SHOWN = 4
 """Jobs that the list of nodes names of each."""
+NEXT_SHOWN, NEXT_WIDTH = 5, 64
+"""Jobs next to start that the queue tree names, and characters that they take."""
 
 
 def nodes(
@@ -115,6 +117,14 @@ def defrag(json: JsonOption = False) -> None:
         say("nothing was moved; the setting `defrag: true` lets the scheduler do it")
 
 
+def _following(view: api.QueueView) -> list[str]:
+    """Return a line with the jobs next to start, as many as a narrow terminal has room for; none where none waits."""
+    names = [f"{ref.id} {ref.name}" for ref in view.next_jobs[:NEXT_SHOWN]]
+    while len(names) > 1 and len(", ".join(names)) > NEXT_WIDTH:
+        names.pop()
+    return [f"next: {', '.join(names)}"] if names else []
+
+
 def queue(json: JsonOption = False) -> None:
     """Show the queue tree, waiting jobs and those next to start."""
     client = client_of()
@@ -125,10 +135,10 @@ def queue(json: JsonOption = False) -> None:
     from rich.tree import Tree
 
     def label(view: api.QueueView) -> "Text":
-        following = ", ".join(f"{ref.id} {ref.name}" for ref in view.next_jobs[:5])
+        following = _following(view)
         text = f"{view.policy}: {view.active} active, {view.waiting} waiting"
         text += f", {view.blocked} blocked by dependencies" if view.blocked else ""
-        return marked("[bold]{}[/] {}", view.name, text + (f"; next: {following}" if following else ""))
+        return marked("[bold]{}[/] {}" + ("\n{}" if following else ""), view.name, text, *following)
 
     tree = Tree("root")
     branches = {"root": tree}

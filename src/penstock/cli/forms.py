@@ -57,7 +57,8 @@ def using(form: Form) -> Iterator[None]:
             raise UsageError("this is no list of things with fields", hint="-o json and -o yaml have all of it")
     finally:
         _kept.pop()
-        _answered.pop()
+        inner = _answered.pop()
+        _answered[-1] |= inner
 
 
 def answered() -> None:
@@ -81,6 +82,14 @@ def form_of(output: str, template: str, columns: str, sort: str, *, as_json: boo
     if names and (template or output not in ("", "wide", "csv")):
         other = "--format" if template else f"-o {output}"
         raise UsageError(f"--columns is for tables and csv, not for {other}", hint="give one of them")
-    if sort and output in ("json", "yaml"):
-        raise UsageError(f"--sort is for tables, csv, names and --format, not for -o {output}", hint="leave it out")
-    return Form(output, template, names, sort)
+    form = Form(output, template, names)
+    return sorted_by(form, sort) if sort else form
+
+
+def sorted_by(form: Form, sort: str) -> Form:
+    """Return the form with its items sorted by a column or field. Raises: UsageError beside JSON or YAML."""
+    if form.output in ("json", "yaml"):
+        raise UsageError(
+            f"--sort is for tables, csv, names and --format, not for -o {form.output}", hint="leave it out"
+        )
+    return form._replace(sort=sort)

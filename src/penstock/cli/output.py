@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.cli import forms
 from penstock.cli.rows import Rows, items_of
-from penstock.cli.tables import Table
+from penstock.cli.tables import Table, is_number
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.foreign import in_json, lines, one_line
 
@@ -138,7 +138,8 @@ def rows_table(rows: Rows, columns: Sequence[str]) -> Table:
     rows.known("--columns", columns)
     names = list(columns) or rows.fields
     cells = [[rows.text(at, name) for name in names] for at in range(len(rows))]
-    return Table(names, cells, drop=() if columns else names[:0:-1])
+    right = [name for at, name in enumerate(names) if cells and all(is_number(row[at]) for row in cells)]
+    return Table(names, cells, right=right, drop=() if columns else names[:0:-1], whole=bool(columns))
 
 
 def print_done(value: Any, *said: str, as_json: bool) -> None:
@@ -234,7 +235,7 @@ class Console:
         fitted, left_out = shown.fitted(self._rich.width if narrow else None)
         self._rich.print(_Harmless(fitted), soft_wrap=True)
         if left_out:
-            note = f"not shown for lack of width: {', '.join(reversed(left_out))} (-o wide shows all)"
+            note = f"not shown: {', '.join(reversed(left_out))} (-o wide)"
             self._rich.print(_Harmless(Text(note, style="dim")))
 
 

@@ -7,7 +7,7 @@ import msgspec
 import typer
 
 from penstock.api import types as api
-from penstock.cli.forms import chosen
+from penstock.cli.forms import chosen, sorted_by, using
 from penstock.cli.options import JsonOption, one_of, pairs
 from penstock.cli.output import Console, print_json, say, styled, table
 from penstock.cli.place import client_of
@@ -73,6 +73,7 @@ def ps(
     """List jobs. Running before waiting, newest first; an array is one line. --all lists finished jobs, too."""
     client = client_of()
     order = _sort_of(sort)
+    form = chosen() if order == sort else sorted_by(chosen(), sort)
     states = [one_of("--state", each, STATES) for each in state or []]
     query: dict[str, Any] = {
         "state": states,
@@ -92,7 +93,8 @@ def ps(
     if json:
         print_json(listed)
         return
-    _print(listed, filtered=any((states, name, mine, user, tenant, queue, label, array)), finished=all)
+    with using(form):
+        _print(listed, filtered=any((states, name, mine, user, tenant, queue, label, array)), finished=all)
 
 
 def _sort_of(sort: str) -> str:

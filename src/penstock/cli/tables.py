@@ -33,6 +33,7 @@ class Table:
         of: the item of each row, whose fields have names too.
         kind: the struct that the items are of.
         key: the field, or column, that holds what one types for an item.
+        whole: columns in which nothing stands are there, too.
         empty: printed in place of a table without rows.
     """
 
@@ -48,6 +49,7 @@ class Table:
         kind: "type[msgspec.Struct] | None" = None,
         key: str = "",
         empty: str = "",
+        whole: bool = False,
     ) -> None:
         unknown = [name for name in (*right, *drop, *text) if name not in columns]
         if unknown:
@@ -56,7 +58,7 @@ class Table:
         self.of, self.empty = of, empty
         self._kind, self._key = kind, key
         self._all = list(columns), rows
-        used = [at for at in range(len(columns)) if not rows or any(row[at] for row in rows)]
+        used = [at for at in range(len(columns)) if whole or not rows or any(row[at] for row in rows)]
         self._used = [columns[at] for at in used]
         self._headings = [_cell(columns[at]) for at in used]
         self._rows = [[_cell(row[at]) for at in used] for row in rows]
@@ -94,10 +96,10 @@ class Table:
         right = [
             name
             for at, name in enumerate(names)
-            if name in self._right or (shown[at] is None and all(_is_number(row[at]) for row in rows))
+            if name in self._right or (shown[at] is None and all(is_number(row[at]) for row in rows))
         ]
         prose = [name for name in names if name in self._prose]
-        return Table(names, rows, right=right, text=prose, of=self.of, empty=self.empty)
+        return Table(names, rows, right=right, text=prose, of=self.of, empty=self.empty, whole=True)
 
     def fitted(self, width: int | None) -> "tuple[Text, list[str]]":
         """Return the table for a width (None: any), and the columns that were left out."""
@@ -149,8 +151,9 @@ class Table:
         return shown, widths, left_out
 
 
-def _is_number(cell: Cell) -> bool:
-    return str(cell).removeprefix("-").replace(".", "", 1).isdecimal()
+def is_number(cell: Cell) -> bool:
+    """Return whether a cell is a plain number, or empty."""
+    return not cell or str(cell).removeprefix("-").replace(".", "", 1).isdecimal()
 
 
 def _whole(widths: list[int]) -> int:
