@@ -73,6 +73,7 @@ from penstock.server.services.estimates import EstimateService
 from penstock.server.services.history import HistoryService
 from penstock.server.services.notifying.service import NotificationService
 from penstock.server.services.quota_alerts import QuotaAlertService
+from penstock.server.services.whatif import WhatIfService
 from penstock.store.address import Address, address_of, open_seat, remember
 from penstock.web.pages import WebPages
 
@@ -216,6 +217,7 @@ class _Running:
         self._history = HistoryService(self._backend, self._store)
         link = advertised(self._options.transport, self._port)
         self._notifications = NotificationService(self._backend, self._store, link)
+        self._lab = WhatIfService(self._backend)
         self._access = AccessKeeper(self._backend)
         collector.settle()
         self._keepers: list[asyncio.Task[None]] = []
@@ -251,6 +253,7 @@ class _Running:
             keeper.cancel()
         self._foresight.close()
         self._notifications.close()
+        self._lab.close()
         self._backend.pools.close()
         self._access.say_last()
         self._engine.stop()
@@ -318,7 +321,7 @@ class _Running:
     async def _http(self, listeners: list[socket.socket]) -> None:
         security = self._security.api.context if self._security.api else None
         transport = self._options.transport
-        app = create_app(self._backend, self._foresight, self._billing, self._history, self._notifications)
+        app = create_app(self._backend, self._foresight, self._billing, self._history, self._notifications, self._lab)
         pages = WebPages(app, None if transport.secure else names_of_server(transport))
         server = Listener(pages, security, self._limits.bounds())
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -371,6 +371,8 @@ class ConfigPlan(msgspec.Struct, frozen=True):
     """Of the configuration after."""
     changes: list[ConfigChange]
     applied: bool
+    whatif: str = ""
+    """The what-if of the change that was begun, with `simulate`: ask for it at `/whatif/{id}`."""
 
 
 class TokenMade(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from penstock.api.invoices import InvoiceList
 from penstock.api.jobs import ActionAnswer, AttemptList, JobSeriesList, LogMatches
 from penstock.api.quotas import PoolList, QuotaList
 from penstock.api.usage import UsageList, WasteList
+from penstock.api.whatif import WhatIfList, WhatIfView
 from penstock.client import proof
 from penstock.client.calling import HttpCaller
 from penstock.client.endpoints import Endpoint, endpoint_of, parsed, running_on, trusted_by
@@ -105,6 +106,21 @@ class ApiClient(HttpCaller):
         return self._call(
             "GET", "/series", SeriesList, query={**query, **({"names": ",".join(names)} if names else {})}
         )
+
+    def begin_whatif(self, asked: Mapping[str, Any]) -> WhatIfView:
+        """Replay the cluster's jobs under other rules: set, policies, nodes, since. It goes on beside the server."""
+        return self._call("POST", "/whatif", WhatIfView, body=asked)
+
+    def whatif(self, whatif_id: str) -> WhatIfView:
+        """Return how far a what-if is, and what it has come to."""
+        return self._call("GET", f"/whatif/{quote(whatif_id, safe='')}", WhatIfView)
+
+    def whatifs(self) -> list[WhatIfView]:
+        """Return those of the last hour, newest first, without their results."""
+        return self._call("GET", "/whatif", WhatIfList).whatifs
+
+    def cancel_whatif(self, whatif_id: str) -> WhatIfView:
+        return self._call("DELETE", f"/whatif/{quote(whatif_id, safe='')}", WhatIfView)
 
     def eta_calibration(self) -> Score:
         """Return the accuracy of past estimates of starts."""

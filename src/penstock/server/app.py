@@ -38,11 +38,13 @@ from penstock.server.routes.sessions import session_routes
 from penstock.server.routes.tokens import token_routes
 from penstock.server.routes.usage import usage_routes
 from penstock.server.routes.waste import waste_routes
+from penstock.server.routes.whatif import whatif_routes
 from penstock.server.services.billing import BillingService
 from penstock.server.services.changes import ChangeFeed
 from penstock.server.services.estimates import EstimateService
 from penstock.server.services.history import HistoryService
 from penstock.server.services.notifying.service import NotificationService
+from penstock.server.services.whatif import WhatIfService
 
 
 def create_app(
@@ -51,6 +53,7 @@ def create_app(
     billing: BillingService,
     history: HistoryService,
     notifications: NotificationService,
+    lab: WhatIfService,
 ) -> FastAPI:
     """Return the application; it owns nothing and ends nothing."""
     app = FastAPI(title="Penstock", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
@@ -80,6 +83,7 @@ def create_app(
     event_routes(app, backend, caller)
     history_routes(app, backend, history, caller)
     series_routes(app, backend, history, caller)
+    whatif_routes(app, backend, lab, caller)
     bill_routes(app, backend, billing, caller)
     account_routes(app, backend, billing, caller)
     ledger_routes(app, backend, billing, caller)
@@ -91,7 +95,7 @@ def create_app(
     notification_routes(app, backend, notifications, sealing, caller)
     usage_routes(app, backend, caller)
     waste_routes(app, backend, caller)
-    declaring_routes(app, backend, caller)
+    declaring_routes(app, backend, lab, caller)
     quota_routes(app, backend, caller)
     describe(app)
     document_route(app)

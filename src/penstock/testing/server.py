@@ -40,6 +40,7 @@ from penstock.server.services.billing import BillingService
 from penstock.server.services.estimates import EstimateService
 from penstock.server.services.history import HistoryService
 from penstock.server.services.notifying.service import NotificationService
+from penstock.server.services.whatif import WhatIfService
 from penstock.store.sqlite import SqliteStore
 from penstock.testing.builders import GIB, cluster_file
 from penstock.testing.engine import BehaviourOf, FakeEngine, behaviour_of
@@ -166,9 +167,11 @@ class InProcessServer:
         billing, transport = BillingService(self._backend, self._store), Transport()
         self._history, socket = HistoryService(self._backend, self._store), listen(transport)
         self.url = f"http://127.0.0.1:{socket.getsockname()[1]}"
+        self._lab = WhatIfService(self._backend)
+        ending.callback(lambda: self._loop.call(self._lab.close))
         self._notifications = NotificationService(self._backend, self._store, self.url)
         ending.callback(self._notifications.close)
-        app = create_app(self._backend, estimates, billing, self._history, self._notifications)
+        app = create_app(self._backend, estimates, billing, self._history, self._notifications, self._lab)
         listener = Listener(WebPages(app, names_of_server(transport)), None, Limits().bounds())
         served = self._loop.run(listener.serve(sockets=[socket]))
 

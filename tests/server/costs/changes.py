@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.server.costs import past
-from tests.server.costs.cases import GOOD, REFUSED, Case, sending
+from tests.server.costs.cases import GOOD, REFUSED, Case, get, sending
 from tests.server.costs.world import Sent
 
 TEXT = 60_000
@@ -30,6 +30,29 @@ def cases() -> Iterator[Case]:
     yield from _secrets()
     yield from _sessions()
     yield from _notifications()
+    yield from _whatifs()
+
+
+def _whatifs() -> Iterator[Case]:
+    begin, show, end = "POST /whatif", "GET /whatif/{whatif_id}", "DELETE /whatif/{whatif_id}"
+    asked = sending("POST", "/whatif", lambda: {"policies": ["fifo"]})
+    yield Case(begin, "of the whole log", "viewer", asked, frozenset({202}), renews=True)
+    yield _beyond(begin, "by who may not", "tenant_admin", asked)
+    for name, body in {
+        "policies of 60,000 characters": {"policies": ["fifo+" * 12_000]},
+        "thousands of changes": {"set": ["settings.defrag=true"] * 2_500},
+        "more policies than there may be": {"policies": ["fifo"] * 5},
+        "nodes of many digits": {"nodes": "+" + "9" * TEXT},
+        "a time of many digits": {"set": ["settings.defrag=true"], "since": "9" * TEXT + "d"},
+        "nothing that is different": {},
+    }.items():
+        yield _beyond(begin, name, "viewer", sending("POST", "/whatif", lambda body=body: body))
+    yield Case("GET /whatif", "all of it", "viewer", get("/whatif"))
+    yield _beyond("GET /whatif", "by who may not", "tenant_admin", get("/whatif"))
+    for operation in (show, end):
+        method = operation.partition(" ")[0]
+        yield _beyond(operation, "none", "viewer", _sent(method, "/whatif/none"))
+        yield _beyond(operation, "a long id", "viewer", _sent(method, "/whatif/" + "x" * TEXT))
 
 
 def _jobs() -> Iterator[Case]:

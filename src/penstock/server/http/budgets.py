@@ -43,6 +43,9 @@ DOCUMENT = CostBudget(cpu_ms=9_000, memory_mib=400, log_kib=0, loop_ms=20, contr
 """An invoice of thousands of lines as a PDF."""
 FORESIGHT = CostBudget(cpu_ms=15_000, memory_mib=400, log_kib=256, loop_ms=80, control_ms=100, pause_ms=400)
 """Simulation from the present state, five seconds at most, in a process of its own."""
+LAB = CostBudget(cpu_ms=120_000, memory_mib=600, log_kib=0, loop_ms=30, control_ms=50, pause_ms=250)
+"""Replays of the newest jobs of the log, in a process of its own at low priority, one at a time; of
+`POST /config` with `simulate`, too."""
 SUBMIT = CostBudget(cpu_ms=15_000, memory_mib=600, log_kib=80 * 1024, loop_ms=600, control_ms=8_000, pause_ms=600)
 """100,000 jobs, or 64 MiB of them."""
 CHANGE = CostBudget(cpu_ms=200, memory_mib=16, log_kib=64, loop_ms=20, control_ms=50, pause_ms=60)
@@ -94,6 +97,10 @@ BUDGETS: dict[str, CostBudget] = {
     "POST /logins": LIGHT,
     "POST /sessions": LIGHT,
     "GET /series": SUM,
+    "POST /whatif": LAB,
+    "GET /whatif": LIGHT,
+    "GET /whatif/{whatif_id}": LIGHT,
+    "DELETE /whatif/{whatif_id}": LIGHT,
     "GET /bill": SUM,
     "GET /accounts": PAGE,
     "POST /accounts/{tenant}/credits": CHANGE,

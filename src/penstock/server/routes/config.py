@@ -7,6 +7,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from penstock.api import types as api
+from penstock.api.whatif import WhatIfAsked
 from penstock.control import messages as msg
 from penstock.control.config_files import cluster_config, with_changes
 from penstock.core.config.cluster import declaration
@@ -20,6 +21,8 @@ from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, body_of, invalid, json_of, read_body, refused
 from penstock.server.http.responses import ApiError, answer
 from penstock.server.routes.openapi import returns
+from penstock.server.routes.whatif import allow_lab
+from penstock.server.services.whatif import WhatIfService
 
 BODY_MAX_BYTES = 16 * 2**20
 CHANGES_MAX = 1_000
@@ -40,9 +43,11 @@ class NewConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     base: str = ""
     """Digest of the configuration to be changed; a conflict if another is in force by now."""
     dry_run: bool = False
+    simulate: bool = False
+    """With `dry_run`: begin a what-if of the change on the jobs of the log, whose id the answer gives."""
 
 
-def declaring_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+def declaring_routes(app: FastAPI, backend: Backend, lab: WhatIfService, caller: Any) -> None:
     @app.get("/api/v1/config", **returns(api.ConfigView))
     async def show_config(who: caller) -> Response:
         """Show what is declared, in the words of a cluster file."""
@@ -55,13 +60,21 @@ def declaring_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         """Plan a change of what is declared, and apply it unless it is a dry run; the same again changes nothing."""
         allow(who.administers, "change the configuration")
         wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewConfig)
+        if wanted.simulate and not wanted.dry_run:
+            text = "simulate goes with dry_run: a change is tried before it is made"
+            raise invalid([Problem("bad_value", "simulate", text, hint="dry_run")])
         after, base, changes = await backend.pools.heavy.run(_planned, backend, wanted)
+        tried = ""
+        if wanted.simulate and changes:
+            allow_lab(who)
+            asked = WhatIfAsked(set=wanted.set)
+            tried = lab.begin(await backend.pools.heavy.run(lab.check, asked, after), who.user).id
         apply = not wanted.dry_run and bool(changes)
         if apply:
             reply = await backend.ask(msg.Configure(after, who.user, base))
             if isinstance(reply, Refusal):
                 raise refused(reply)
-        return answer(api.ConfigPlan(base, digest(after), changes, apply))
+        return answer(api.ConfigPlan(base, digest(after), changes, apply, tried))
 
 
 def _planned(backend: Backend, wanted: NewConfig) -> tuple[ClusterConfig, str, list[api.ConfigChange]]:
