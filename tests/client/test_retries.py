@@ -75,8 +75,9 @@ def test_a_cancel_twice_is_one_and_may_be_repeated(monkeypatch):
 @pytest.mark.parametrize(("patience_s", "tries"), [(0, 1), (30, 3)])
 def test_patience_ends(monkeypatch, patience_s, tries):
     server = Answers(monkeypatch, *[refusal(429, "too_many_requests", 10)] * 9, patience_s=patience_s)
-    with pytest.raises(ApiProblem, match="too_many_requests"):
+    with pytest.raises(ApiProblem, match="too_many_requests") as raised:
         server.client.jobs()
+    assert raised.value.retry_after_s == 10
     assert len(server.keys) <= tries
     assert server.now <= patience_s
 

@@ -2,12 +2,15 @@
 
 import contextlib
 import socket
+from collections.abc import Iterator
 
+import anyio
 import httpx2
 import pytest
-from mcp import Client
+from mcp import Client as McpClient
 from mcp.shared.exceptions import MCPError
 
+from penstock.client import Client
 from penstock.mcp import callers as callers_module
 from penstock.mcp import http
 from penstock.mcp.budget import Cost
@@ -87,7 +90,7 @@ def test_each_caller_sees_what_is_theirs(world: World) -> None:
         error = world.call(token, tool, job=secret).error
         assert (error["code"], "velmoctad" in str(error)) == ("not_found", False)
 
-    async def read(client: Client) -> str:
+    async def read(client: McpClient) -> str:
         with pytest.raises(MCPError) as raised:
             await client.read_resource(f"penstock://jobs/{secret}")
         return str(raised.value.data)
@@ -106,19 +109,51 @@ def test_a_caller_has_a_few_calls_at_a_time(world: World) -> None:
         assert (error["code"], error["retry_after"]) == ("too_many_requests", 1)
         assert not world.call(other, "whoami").failed
     assert not world.call(busy, "whoami").failed
+    world.callers.leave(caller)
+    assert (caller.running, caller.present) == (0, 0)
 
 
-def test_a_budget_outlives_its_caller_and_a_used_place_is_not_taken(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def narrow(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callers]:
+    """Callers of whom one is known at a time."""
     monkeypatch.setattr(callers_module, "CALLERS_MAX", 1)
-    own = Callers(world.callers._connect, LIMITS, writes=True)
+    made = Callers(lambda token: Client.at(world.server.url, token=token, insecure=True), LIMITS, writes=True)
+    yield made
+    made.close()
+
+
+def test_a_budget_outlives_its_caller(world: World, narrow: Callers) -> None:
     first, second = world.token("ann"), world.token("ann")
-    own.admit(first).budget.take(Cost())
-    own.admit(second)
-    assert own.known(first) is None
-    assert own.admit(first).budget.left.writes == 2
-    own.known(first).begin()
+    for token, writes in ((first, 2), (second, 2), (first, 1)):
+        caller = narrow.admit(token)
+        caller.budget.take(Cost())
+        assert caller.budget.left.writes == writes
+        narrow.leave(caller)
+    assert narrow.enter(second) is None
+
+
+def test_nobody_takes_the_place_of_a_caller_who_is_heard(world: World, narrow: Callers) -> None:
+    first, second = world.token("ann"), world.token("ann")
+    caller = narrow.admit(first)
     with pytest.raises(Refused, match="1 tokens are in use"):
-        own.admit(second)
-    own.close()
+        narrow.admit(second)
+    narrow.leave(caller)
+    caller.begin()
+    with pytest.raises(Refused, match="1 tokens are in use"):
+        narrow.admit(second)
+    caller.end()
+    narrow.leave(narrow.admit(second))
+
+
+def test_a_penstock_server_that_is_gone_is_said(world: World) -> None:
+    async def ask() -> httpx2.Response:
+        callers = Callers(
+            lambda token: Client.at("http://127.0.0.1:9", token=token, insecure=True), LIMITS, writes=True
+        )
+        transport = httpx2.ASGITransport(app=http.app_for(callers, port=80, writes=True))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:80") as client:
+            headers = {"Authorization": "Bearer x", "Host": "127.0.0.1:80"}
+            return await client.post(http.PATH, json={}, headers=headers)
+
+    answer = anyio.run(ask)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "server_not_running")

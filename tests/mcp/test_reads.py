@@ -7,12 +7,15 @@ import anyio
 import pytest
 from mcp import Client as McpClient
 
-from penstock.client import Client
+from penstock.api.types import ProblemDetails
+from penstock.client import ApiProblem, Client
 from penstock.mcp import log_tools, tools, values
 from penstock.mcp.budget import Budget
 from penstock.mcp.callers import Caller
+from penstock.mcp.errors import error_of
 from penstock.mcp.serve import server_for
 from penstock.mcp.tool import Tool
+from penstock.mcp.values import Untrusted
 from tests.mcp.conftest import LIMITS, Answer, World, called
 from tests.server.conftest import server as server
 from tests.server.harness import Jobs, Server
@@ -155,10 +158,31 @@ def test_an_error_names_field_and_next_step(
     assert {name: found[name] for name in error} == error
 
 
+def test_a_refusal_for_now_says_when_to_come_back() -> None:
+    problem = ProblemDetails("too many requests", 429, "too_many_requests", hint="come back in 3 s")
+    found = error_of(ApiProblem(problem, retry_after_s=2.2))
+    assert (found.code, found.hint, found.retry_after) == ("too_many_requests", "come back in 3 s", 3)
+
+
 def test_a_server_that_is_gone_is_an_error_with_a_hint() -> None:
     caller = Caller(lambda: Client.at("http://127.0.0.1:9", token="x", insecure=True), Budget(LIMITS), writes=False)
     error = in_process(caller, "whoami").error
     assert (error["code"], error["hint"]) == ("server_not_running", "penstock up starts one")
+
+
+@pytest.mark.parametrize(("value", "code"), [(ValueError("inner words"), "internal"), ("x" * 300_000, "too_large")])
+def test_a_call_that_fails_or_says_too_much_is_an_error(
+    reader: Caller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, value: Any, code: str
+) -> None:
+    def call(caller: Caller, asked: Any) -> Any:
+        if isinstance(value, Exception):
+            raise value
+        return Untrusted(value)
+
+    monkeypatch.setitem(tools.BY_NAME, "whoami", tools.BY_NAME["whoami"]._replace(call=call))
+    error = in_process(reader, "whoami").error
+    assert (error["code"], "inner words" in str(error)) == (code, False)
+    assert ("inner words" in caplog.text) is (code == "internal")
 
 
 def test_read_only_offers_and_does_no_changes(reader: Caller) -> None:

@@ -91,6 +91,11 @@ def test_only_the_newest_previews_wait() -> None:
         ),
         ({**JOB, "retries": 4}, "device_hours", "it may take 5.00 device-hours"),
         ({**JOB, "replicas": "1..8"}, "device_hours", "it may take 8.00 device-hours"),
+        (
+            {**JOB, "time_limit": "90m", "alternatives": [{"devices": 4}]},
+            "device_hours",
+            "it may take 6.00 device-hours",
+        ),
         ({**JOB, "array": 3}, "jobs", "it submits 3 jobs"),
         ({k: v for k, v in JOB.items() if k != "time_limit"}, "jobs[0].time_limit", "no time limit"),
     ],
@@ -116,7 +121,10 @@ def test_what_the_server_refuses_costs_nothing(world: World) -> None:
     preview = world.call(token, "cancel", jobs=[job]).good
     world.server.client.revoke_token(next(one.id for one in world.server.client.tokens() if one.user == "otto"))
     assert confirm(world, token, preview).error["code"] == "unauthenticated"
-    assert world.callers.known(token).budget.left.writes == 3
+    caller = world.callers.enter(token)
+    assert caller is not None
+    world.callers.leave(caller)
+    assert caller.budget.left.writes == 3
 
 
 def test_an_action_is_made_on_the_jobs_that_were_shown(world: World) -> None:

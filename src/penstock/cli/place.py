@@ -85,7 +85,7 @@ def client_of(token: str | None = None) -> "Client":
     """
     from penstock.client import Client
 
-    token = token or os.environ.get("PENSTOCK_TOKEN")
+    token = os.environ.get("PENSTOCK_TOKEN") if token is None else token
     if not remote():
         return Client.of(data_folder().root, token=token)
     if not token:

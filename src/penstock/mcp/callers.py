@@ -29,6 +29,9 @@ class Caller:
         self._lock = threading.Lock()
         self._idle: list[Client] = []
         self.running = 0
+        """Calls that are being answered."""
+        self.present = 0
+        """Requests that are being heard: see `Callers.enter`."""
         self.budget = budget
         self.confirmations = Confirmations()
         self.writes = writes
@@ -79,22 +82,27 @@ class Callers:
         self._known: OrderedDict[bytes, Caller] = OrderedDict()
         self._spent: dict[bytes, Budget] = {}
 
-    def known(self, token: str) -> Caller | None:
-        """Return the caller of a token that the server has accepted before."""
-        digest = _digest(token)
+    def enter(self, token: str) -> Caller | None:
+        """Return the caller of a token that the server has accepted before, who stays until `leave`."""
         with self._lock:
-            caller = self._known.get(digest)
-            if caller is not None:
-                self._known.move_to_end(digest)
-            return caller
+            return self._entered(_digest(token))
+
+    def _entered(self, digest: bytes) -> Caller | None:
+        caller = self._known.get(digest)
+        if caller is not None:
+            self._known.move_to_end(digest)
+            caller.present += 1
+        return caller
+
+    def leave(self, caller: Caller) -> None:
+        with self._lock:
+            caller.present -= 1
 
     def admit(self, token: str) -> Caller:
-        """Return the caller of a token, once the server accepts it.
+        """Return the caller of a token, who stays until `leave`, once the server accepts it.
 
         Raises: PenstockError when the server refuses the token, or does not answer; Refused when there is no room.
         """
-        if (caller := self.known(token)) is not None:
-            return caller
         client = self._connect(token)
         try:
             client.me()
@@ -106,14 +114,16 @@ class Callers:
                 self._make_room()
                 budget = self._spent.pop(digest, None) or Budget(self._limits)
                 self._known[digest] = Caller(lambda: self._connect(token), budget, writes=self._writes)
-            return self._known[digest]
+            caller = self._entered(digest)
+            assert caller is not None
+            return caller
 
     def _make_room(self) -> None:
         if len(self._known) < CALLERS_MAX:
             return
         for digest, caller in self._known.items():
             spent = not caller.budget.untouched
-            if caller.running == 0 and not (spent and len(self._spent) >= SPENT_MAX):
+            if caller.running == 0 and caller.present == 0 and not (spent and len(self._spent) >= SPENT_MAX):
                 if spent:
                     self._spent[digest] = caller.budget
                 del self._known[digest]

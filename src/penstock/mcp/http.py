@@ -85,25 +85,30 @@ class _Door:
         answer = await self._security.validate_request(request, is_post=request.method == "POST")
         if answer is None and request.method != "POST":
             answer = Response(status_code=405, headers={"Allow": "POST"})
-        if answer is None:
-            try:
-                scope[CALLER] = await self._admitted(request)
-                receive = await _whole_body(request, receive)
-            except PenstockError as error:
-                answer = _refusal(error)
         if answer is not None:
             await answer(scope, receive, send)
             return
-        await self._manager.handle_request(scope, receive, send)
+        try:
+            scope[CALLER] = caller = await self._admitted(request)
+        except PenstockError as error:
+            await _refusal(error)(scope, receive, send)
+            return
+        try:
+            receive = await _whole_body(request, receive)
+            await self._manager.handle_request(scope, receive, send)
+        except PenstockError as error:
+            await _refusal(error)(scope, receive, send)
+        finally:
+            self._callers.leave(caller)
 
     async def _admitted(self, request: Request) -> Caller:
-        """Return the caller of a request. Raises: PenstockError."""
+        """Return the caller of a request, who is to leave. Raises: PenstockError."""
         given = request.headers.get("authorization", "")
         token = given[7:].strip() if given[:7].lower() == "bearer " else ""
         if not token or len(token) > TOKEN_MAX_CHARS or not token.isascii():
             hint = "Authorization: Bearer TOKEN, the caller's own Penstock token"
             raise Refused("unauthenticated", "the request has no token", hint=hint)
-        if (caller := self._callers.known(token)) is not None:
+        if (caller := self._callers.enter(token)) is not None:
             return caller
         if self._checks >= CHECKS_AT_ONCE:
             raise Refused("overloaded", f"{CHECKS_AT_ONCE} tokens are being checked", retry_after_s=1)

@@ -26,6 +26,8 @@ confirmation; confirm does it. Show the summary to the user before you confirm. 
 retry_after in seconds where the same call may succeed later."""
 JOB_URI = "penstock://jobs/"
 CLUSTER_URI = "penstock://cluster"
+ANSWER_LIMIT_BYTES = 256 * 2**10
+"""Of any answer: those of rows are cut long before."""
 JSON = "application/json"
 CallerOf = Callable[[ServerRequestContext[Any, Any]], Caller]
 _log = logging.getLogger(__name__)
@@ -75,7 +77,7 @@ class _Handlers:
             answer = await self._run(ctx, lambda caller: tool.call(caller, arguments))
         except PenstockError as error:
             return _result({"error": msgspec.to_builtins(error_of(error))}, failed=True)
-        return _result(msgspec.to_builtins(answer))
+        return _result(answer)
 
     async def _run(self, ctx: Any, work: Callable[[Caller], Any]) -> Any:
         """Return what `work` returns, in a thread; a call that is given up ends there, and is counted until then."""
@@ -84,12 +86,12 @@ class _Handlers:
 
         def counted() -> Any:
             try:
-                return work(caller)
+                return _bounded(msgspec.to_builtins(work(caller)))
             except PenstockError:
                 raise
-            except Exception:
+            except Exception as error:  # the next call goes on
                 _log.exception("a call failed")
-                raise
+                raise Refused("internal", "the call failed", hint="the MCP server's own output says why") from error
             finally:
                 caller.end()
 
@@ -138,6 +140,15 @@ class _Handlers:
             raise MCPError(types.INVALID_PARAMS, "job is not valid, expected the number of a job")
         content = types.TextContent(text=prompt.text.format(job=number))
         return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=content)])
+
+
+def _bounded(answer: Any) -> Any:
+    """Return an answer that is not too large for an agent. Raises: Refused."""
+    size_bytes = len(msgspec.json.encode(answer))
+    if size_bytes > ANSWER_LIMIT_BYTES:
+        text = f"the answer has {size_bytes} bytes, expected at most {ANSWER_LIMIT_BYTES}"
+        raise Refused("too_large", text, hint="ask for fewer rows")
+    return answer
 
 
 def _shown(tool: Tool[Any, Any]) -> types.Tool:
