@@ -11,6 +11,7 @@ from penstock.testing.server import InProcessServer
 from tests.cli.top.stage import Printed
 
 USERS = [{"name": "ann", "role": "admin"}, {"name": "ben", "tenants": {"vision": "member"}}]
+TENANTS = [{"name": "default"}, {"name": "vision"}]
 
 
 class World:
@@ -53,11 +54,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def world() -> Iterator[World]:
     """Nothing changes it: tests that act have a server of their own."""
     printed = Printed()
-    cluster = {
-        **cluster_file(3, 4, job_account="nobody"),
-        "users": USERS,
-        "tenants": [{"name": "default"}, {"name": "vision"}],
-    }
+    cluster = {**cluster_file(3, 4, job_account="nobody"), "users": USERS, "tenants": TENANTS}
     with InProcessServer(cluster, outputs=printed) as server:
         made = World(server, printed)
         server.client.drain("n3", reason="new disk")
@@ -78,7 +75,8 @@ def world() -> Iterator[World]:
 def own() -> Iterator[World]:
     """A server that a test may change: two nodes of four devices."""
     printed = Printed()
-    with InProcessServer({**cluster_file(2, 4, job_account="nobody"), "users": USERS}, outputs=printed) as server:
+    declared = {**cluster_file(2, 4, job_account="nobody"), "users": USERS, "tenants": TENANTS}
+    with InProcessServer(declared, outputs=printed) as server:
         made = World(server, printed)
         yield made
         made.close()

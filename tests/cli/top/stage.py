@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+from textual import events
 from textual.pilot import Pilot
 
 from penstock.cli.top.app import TopApp
@@ -70,7 +71,10 @@ class Screen:
         await self._pilot.press(*keys)
 
     async def type(self, text: str) -> None:
-        await self._pilot.press(*("space" if sign == " " else sign for sign in text))
+        """Paste a text where the cursor is."""
+        assert self.app.screen.focused is not None
+        self.app.screen.focused.post_message(events.Paste(text))
+        await self._pilot.pause()
 
     async def click(self, x: int, y: int) -> None:
         await self._pilot.click(offset=(x, y))

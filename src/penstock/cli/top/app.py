@@ -15,7 +15,7 @@ from penstock.cli.top.asking import Asker
 from penstock.cli.top.dialogs import Ask, Confirm
 from penstock.cli.top.lists import ListPage
 from penstock.cli.top.looks import ListWanted, banner
-from penstock.cli.top.pages import Page, Question, Target
+from penstock.cli.top.pages import Page, Question, Target, sentence
 from penstock.client import ApiProblem, Client
 from penstock.core.model.actions import JobAction
 from penstock.core.model.answers import Alert
@@ -148,10 +148,11 @@ class TopApp(App[None]):
         """Note that the server does not answer, and show since when; what was seen before stays on the screen."""
         now_ms = self._clock_ms()
         self._silent_since_ms = now_ms if self._silent_since_ms is None else self._silent_since_ms
-        since = format_duration(now_ms - self._silent_since_ms) if now_ms > self._silent_since_ms else ""
-        refused = isinstance(error, ApiProblem)
-        what = error.message if refused else f"the server does not answer{f' for {since}' if since else ''}"
-        self.away = f"{what}; asked again and again: what you see is older"
+        silent_s = (now_ms - self._silent_since_ms) // 1000
+        what = f"no answer from the server for {format_duration(1000 * silent_s)}" if silent_s else "no answer"
+        if isinstance(error, ApiProblem):
+            what = error.message
+        self.away = f"{what}; trying again. What you see is older"
         if (page := self.page) is not None:
             page.show_banner()
 
@@ -173,17 +174,21 @@ class TopApp(App[None]):
         try:
             planned = await self._asked(action, target, change, dry_run=True)
             if planned.changed == 0:
-                page.say(planned.unchanged[0].text if planned.unchanged else f"{target}: no live job", bad=True)
+                page.notice(planned.unchanged[0].text if planned.unchanged else f"{target} has ended", bad=True)
                 return
             if not await self._confirmed(action, target, planned, change):
-                page.say(f"nothing was changed of {target}")
+                page.notice(f"{target} stays as it was")
                 return
-            done = await self._asked(action, target, change, expect=planned.matched)
+            done = await self._asked(action, target, change)
         except PenstockError as error:
-            page.failed(error)
+            page.notice(sentence(error), bad=True)
+            return
+        if not done.changed:
+            page.notice(done.unchanged[0].text if done.unchanged else f"{target} has ended", bad=True)
             return
         left = f"; left as they were: {sum(one.count for one in done.unchanged):,}" if done.unchanged else ""
-        page.say(DONE[action][1].format(target if done.changed == 1 else f"{done.changed:,} of {target}") + left)
+        which = str(target) if not target.key.endswith("[]") else f"{counted(done.changed, 'job')} of {target}"
+        page.notice(DONE[action][1].format(which) + left)
         self.look_now()
 
     async def _confirmed(
@@ -194,18 +199,10 @@ class TopApp(App[None]):
         return await self.push_screen_wait(Confirm(f"{DONE[action][0]} {target}{many}{to}?"))
 
     async def _asked(
-        self,
-        action: JobAction,
-        target: Target,
-        change: dict[str, Any],
-        *,
-        dry_run: bool = False,
-        expect: int | None = None,
+        self, action: JobAction, target: Target, change: dict[str, Any], *, dry_run: bool = False
     ) -> ActionAnswer:
         select: dict[str, Any] = {"ids": [target.key]}
         if target.states:
             select["states"] = list(target.states)
-        answered = await self._acts.ask(
-            lambda client: client.act(action, select, change=change, dry_run=dry_run, expect=expect)
-        )
+        answered = await self._acts.ask(lambda client: client.act(action, select, change=change, dry_run=dry_run))
         return cast("ActionAnswer", answered.value)

@@ -45,9 +45,10 @@ class JobPage(Page):
     """One job, by three panes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "Find", key_display="/"),
         *Page.JOB_KEYS,
         Binding("l", "pane('log')", "Log"),
-        Binding("e", "pane('why')", "Why"),
+        Binding("e", "pane('why')", "Explain"),
         Binding("i", "pane('facts')", "Job", show=False),
         Binding("tab", "next(1)", "Next pane", show=False),
         Binding("shift+tab", "next(-1)", "Pane before", show=False),

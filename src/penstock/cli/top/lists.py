@@ -59,7 +59,7 @@ class ListPage(Page):
     BINDINGS: ClassVar[list[BindingType]] = [
         *Page.JOB_KEYS,
         Binding("l", "pane('log')", "Log"),
-        Binding("e", "pane('why')", "Why"),
+        Binding("e", "pane('why')", "Explain"),
         Binding("escape", "back", "Back", show=False),
         Binding("tab", "next(1)", "Next view", show=False),
         Binding("shift+tab", "next(-1)", "View before", show=False),
@@ -101,7 +101,7 @@ class ListPage(Page):
         for view in VIEWS:
             text.append(tab_text(view), style="bold reverse" if view == self.wanted.view else "")
         if self.wanted.filter:
-            text.append(f"  filter: {self.wanted.filter}", style="bold")
+            text.append("  filtered", style="bold")
         put(self.query_one("#tabs", Static), text)
 
     def on_resize(self) -> None:
@@ -111,7 +111,10 @@ class ListPage(Page):
         put(self.query_one("#heading", Static), self.query_one(Rows).heading)
 
     def _turn_to(self, wanted: ListWanted, before: list[ListWanted], *, at_end: bool = False) -> None:
-        """Ask for another list; what is shown stays until it is there."""
+        """Ask for another list; the rows of the same view stay until it is there."""
+        if wanted.view != self.wanted.view:
+            self.query_one(Rows).clear()  # rows of one view under the name of another would deceive
+            put(self.query_one("#heading", Static), Text())
         self.wanted, self._before, self._anew, self._at_end = wanted, before, True, at_end
         self._show_tabs()
         self.say("asking...")

@@ -101,6 +101,12 @@ def listing(client: Client, wanted: ListWanted, user: str, now_ms: int, *, limit
         user: the caller, whose jobs `mine` shows.
     Raises: InvalidInput for a filter that cannot be read; PenstockError from the server.
     """
+    found = _asked(client, wanted, user, now_ms, limit)
+    named = wanted.filter and wanted.view != "node"
+    return found._replace(note=f"filter {wanted.filter}: {found.note}") if named else found
+
+
+def _asked(client: Client, wanted: ListWanted, user: str, now_ms: int, limit: int) -> Listing:
     if wanted.view in JOB_VIEWS:
         return _jobs(client, wanted, user, now_ms, limit)
     if wanted.view == "alerts":
@@ -164,10 +170,7 @@ def _jobs(client: Client, wanted: ListWanted, user: str, now_ms: int, limit: int
 def _count_note(wanted: ListWanted, rows: Sequence[Row], found: api.JobList, total: int) -> str:
     what = {"queue": "waiting", "running": "running", "mine": "of yours"}[wanted.view]
     if not total:
-        matching = " that match the filter" if wanted.filter else ""
-        return {"queue": "no jobs wait", "running": "no jobs run", "mine": "you have no live jobs"}[
-            wanted.view
-        ] + matching
+        return {"queue": "no jobs wait", "running": "no jobs run", "mine": "you have no live jobs"}[wanted.view]
     arrays = any(job.array_counts for job in found.jobs)
     if not wanted.begin and not found.next_cursor:
         return f"{total:,} {what}" + (f", in {counted(len(rows), 'row')}: an array is one" if arrays else "")
@@ -285,7 +288,7 @@ def _nodes(found: api.NodeList, wanted: ListWanted) -> Listing:
 def _node_note(found: api.NodeList, wanted: ListWanted) -> str:
     total = sum(found.totals.values())
     if not total:
-        return "no nodes match the filter" if wanted.filter else "there are no nodes"
+        return "no nodes"
     states = ", ".join(f"{count:,} {state}" for state, count in sorted(found.totals.items()))
     models = ", ".join(f"{one.model} {one.used:,} of {one.total:,} held" for one in found.devices)
     part = f"nodes {wanted.begin + 1:,}-{wanted.begin + len(found.nodes):,} of " if len(found.nodes) < total else ""

@@ -1,5 +1,6 @@
 """What all pages of `penstock top` share: totals and alerts on top, a line for what was said last, the keys below."""
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
@@ -18,6 +19,7 @@ from penstock.core.model.foreign import one_line
 if TYPE_CHECKING:
     from penstock.cli.top.app import TopApp
 
+NOTICE_S = 6.0
 Question = Callable[[Client, str, int], Any]
 """Asks with a client, for a user, at a time (unix ms); called in the thread that asks."""
 
@@ -56,6 +58,7 @@ class Page(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self.version = 0
+        self._notice_until_s = 0.0
 
     @property
     def top(self) -> "TopApp":
@@ -85,7 +88,7 @@ class Page(Screen[None]):
 
     def failed(self, error: PenstockError) -> None:
         """Say that the question was refused."""
-        self.say(error.message + (f" ({error.hint})" if error.hint else ""), bad=True)
+        self.say(sentence(error), bad=True)
 
     def on_mount(self) -> None:
         self.show_banner()
@@ -103,13 +106,24 @@ class Page(Screen[None]):
         put(self.query_one("#alerts", Static), Text(one_line(away or alerts), style=style))
 
     def say(self, text: str, *, bad: bool = False) -> None:
-        """Show a line above the keys."""
+        """Show a line above the keys, unless what became of an action stands there."""
+        if time.monotonic() >= self._notice_until_s:
+            self._put_note(text, bad=bad)
+
+    def notice(self, text: str, *, bad: bool = False) -> None:
+        """Show what became of an action for some seconds."""
+        self._notice_until_s = time.monotonic() + NOTICE_S
+        self._put_note(text, bad=bad)
+
+    def _put_note(self, text: str, *, bad: bool) -> None:
         mark = "error: " if bad else ""
-        put(self.query_one("#note", Static), Text(mark + one_line(text), style=f"bold {VERMILION}" if bad else ""))
+        style = f"bold {VERMILION}" if bad else ""
+        put(self.query_one("#note", Static), Text(mark + one_line(text), style=style), wrap=True)
 
     def changed(self) -> None:
         """Ask anew at once: the question is another one."""
         self.version += 1
+        self._notice_until_s = 0.0
         self.top.look_now()
 
     def action_look_now(self) -> None:
@@ -127,14 +141,20 @@ class Page(Screen[None]):
     def action_act(self, action: str) -> None:
         target = self.target()
         if target is None:
-            self.say("no job is selected")
+            self.notice("no job is selected", bad=True)
         else:
             self.top.act(self, action, target)
 
 
-def put(where: Static, text: Text) -> None:
+def sentence(error: PenstockError) -> str:
+    """Return an error in one line: its first problem, with what helps."""
+    first = error.problems[0] if error.problems else error
+    return first.message + (f" ({first.hint})" if first.hint else "")
+
+
+def put(where: Static, text: Text, *, wrap: bool = False) -> None:
     """Show a text where it differs from what is shown: an equal one costs nothing."""
-    text.no_wrap, text.overflow = True, "ellipsis"
+    text.no_wrap, text.overflow = not wrap, "fold" if wrap else "ellipsis"
     if getattr(where, "shown", None) != (text.plain, str(text.style), text.spans):
         where.shown = (text.plain, str(text.style), text.spans)  # type: ignore[attr-defined]
         where.update(text)

@@ -56,7 +56,6 @@ class Rows(ScrollView, can_focus=True):
         self._rows: list[Row] = []
         self._lines: list[Text] = []
         self._strips: dict[int, Strip] = {}
-        self._widths: list[int] = []
 
     @property
     def selected(self) -> Row | None:
@@ -74,7 +73,7 @@ class Rows(ScrollView, can_focus=True):
             anew: the question is another one; the cursor goes to the first row.
         """
         if anew or self.listing is None:
-            self.at, self.gone, self._widths = 0, "", []
+            self.at, self.gone = 0, ""
             self.listing, self._rows = listing, list(listing.rows)
             self._draw()
             self.scroll_to(0, 0, animate=False, immediate=True)
@@ -95,6 +94,13 @@ class Rows(ScrollView, can_focus=True):
         if anchor in keys:
             self.scroll_to(y=max(0, keys[anchor] - was), animate=False, immediate=True, force=True)
 
+    def clear(self) -> None:
+        """Show nothing until there is another answer."""
+        self.listing, self._rows, self._lines, self.at, self.gone = None, [], [], 0, ""
+        self._strips.clear()
+        self.virtual_size = Size(self.size.width, 0)
+        self.refresh()
+
     def _anchor(self) -> int:
         """Return the row that keeps its line on the screen: the selected one, or the uppermost that is seen."""
         top = round(self.scroll_y)
@@ -102,7 +108,7 @@ class Rows(ScrollView, can_focus=True):
         return self.at if seen else max(0, min(top, len(self._rows) - 1))
 
     def _draw(self) -> None:
-        """Lay out the rows for the present width; columns do not become narrower while the question is the same."""
+        """Lay out the rows for the present width."""
         assert self.listing is not None
         shown = self.listing._replace(rows=self._rows)
         if self._rows:
@@ -156,11 +162,6 @@ class Rows(ScrollView, can_focus=True):
         self.at = at
         self.follow_cursor()
         self.refresh()
-
-    def select_key(self, key: str) -> None:
-        for at, row in enumerate(self._rows):
-            if row.key == key:
-                self.select(at)
 
     def action_move(self, step: int) -> None:
         if 0 <= self.at + step < len(self._rows):
