@@ -13,11 +13,16 @@ from penstock.client.client import Client
 from penstock.client.errors import ApiProblem, CallFailed, JobFailed, NotVerified, ServerNotRunning
 
 if TYPE_CHECKING:
+    from penstock.client.async_handles import AsyncJob, AsyncJobs
+    from penstock.client.asynchronous import AsyncClient
     from penstock.client.executor import PenstockExecutor
     from penstock.client.handles import Job, Jobs
 
 __all__ = [
     "ApiProblem",
+    "AsyncClient",
+    "AsyncJob",
+    "AsyncJobs",
     "CallFailed",
     "Client",
     "Job",
@@ -28,6 +33,7 @@ __all__ = [
     "ServerNotRunning",
 ]
 _LATER = {"Job": "handles", "Jobs": "handles", "PenstockExecutor": "executor"}
+_LATER |= {"AsyncClient": "asynchronous", "AsyncJob": "async_handles", "AsyncJobs": "async_handles"}
 
 
 def __getattr__(name: str) -> Any:

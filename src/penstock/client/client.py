@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PATIENCE_S = 60.0
 """For how long a client of `connect` tries a request again that is refused for now."""
+Command = str | list[str]
 Requests = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
@@ -124,7 +125,7 @@ class Client(ApiClient):
     @overload
     def submit(
         self,
-        what: str | list[str],
+        what: Command,
         *,
         array: int | str,
         idempotency_key: str | None = None,
@@ -132,7 +133,7 @@ class Client(ApiClient):
     ) -> "Jobs[None]": ...
     @overload
     def submit(
-        self, what: str | list[str], *, idempotency_key: str | None = None, **fields: Unpack[JobFields]
+        self, what: Command, *, idempotency_key: str | None = None, **fields: Unpack[JobFields]
     ) -> "Job[None]": ...
     @overload
     def submit(

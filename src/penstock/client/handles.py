@@ -35,17 +35,17 @@ class Job(Generic[T]):
         self.id = job_id
         self.name = name
         self._client, self.call, self.since = client, call, since
-        self._ended: Ended | None = None
+        self.ended: Ended | None = None
         self._outcome: functions.Outcome | None = None
 
     def __repr__(self) -> str:
-        state = f", {self._ended.state}" if self._ended is not None else ""
+        state = f", {self.ended.state}" if self.ended is not None else ""
         return f"<Job {self.id} ({self.name}){state}>"
 
     @property
     def status(self) -> str:
         """Its present state: `waiting`, `starting`, `running`, `suspended`, `stopping`, or how it ended."""
-        return self._ended.state if self._ended is not None else self.view().state
+        return self.ended.state if self.ended is not None else self.view().state
 
     def view(self) -> api.JobView:
         """Return all that the server shows of it."""
@@ -72,10 +72,10 @@ class Job(Generic[T]):
 
         Raises: TimeoutError when it has not ended after `timeout` seconds.
         """
-        if self._ended is None:
+        if self.ended is None:
             wait_all(self._client, [self], timeout)
-        assert self._ended is not None
-        return self._ended.state
+        assert self.ended is not None
+        return self.ended.state
 
     def result(self, timeout: float | None = None) -> T:
         """Return what the function of the job has returned; None for a command that has succeeded.
@@ -84,9 +84,13 @@ class Job(Generic[T]):
         that has failed otherwise or was cancelled; NotVerified; TimeoutError after `timeout` seconds.
         """
         self.wait(timeout)
-        assert self._ended is not None
+        return self.result_by(self._client)
+
+    def result_by(self, client: "ApiClient") -> T:
+        """Return the result of the job, which has ended; a client brings it here. Raises: as `result`."""
+        assert self.ended is not None
         if self._outcome is None:
-            self._outcome = outcome(self._client, self.name, self._ended, self.call)
+            self._outcome = outcome(client, self.name, self.ended, self.call)
         if self._outcome.error is not None:
             raise self._outcome.error
         return cast(T, self._outcome.value)
@@ -166,8 +170,8 @@ def wait_all(client: "Client", jobs: Sequence[Job[Any]], timeout: float | None) 
 def as_completed(client: "Client", jobs: Sequence[Job[Any]], timeout: float | None) -> Iterator[Job[Any]]:
     """Yield each job when it has ended. Raises: TimeoutError when not all have after `timeout` seconds."""
     until = None if timeout is None else time.monotonic() + timeout
-    left = [job for job in jobs if job._ended is None]
-    yield from (job for job in jobs if job._ended is not None)
+    left = [job for job in jobs if job.ended is None]
+    yield from (job for job in jobs if job.ended is not None)
     by_future: dict[Future[Ended], list[Job[Any]]] = {}
     for job, future in zip(left, follow_ends(client, left) if left else (), strict=True):
         by_future.setdefault(future, []).append(job)
@@ -177,13 +181,18 @@ def as_completed(client: "Client", jobs: Sequence[Job[Any]], timeout: float | No
         done, pending = wait_for(pending, remaining, FIRST_COMPLETED)
         if not done:
             missing = [job.id for future in pending for job in by_future[future]]
-            verb = "has" if len(missing) == 1 else "have"
-            text = f"{counted(len(missing), 'job')} {verb} not ended after {timeout:g} s: {listed(sorted(missing))}"
-            raise TimeoutError(text)
+            raise late(missing, timeout)
         for future in done:
             for job in by_future[future]:
-                job._ended = future.result()
+                job.ended = future.result()
                 yield job
+
+
+def late(missing: Sequence[int], timeout: float | None) -> TimeoutError:
+    """Return the error that these jobs have not ended in time."""
+    verb = "has" if len(missing) == 1 else "have"
+    text = f"{counted(len(missing), 'job')} {verb} not ended after {timeout or 0:g} s: {listed(sorted(missing))}"
+    return TimeoutError(text)
 
 
 def outcome(client: "ApiClient", name: str, ended: Ended, call: functions.Call | None) -> functions.Outcome:

@@ -93,13 +93,13 @@ class ApiClient(HttpCaller):
         query = {} if max_age_ms is None else {"max_age": max_age_ms}
         return self._call("GET", "/eta", api.EtaList, query=query)
 
-    def timeline(self, **query: Any) -> "TimelineView":
+    def timeline(self, /, **query: Any) -> "TimelineView":
         """Return what jobs held: `from` and `until` (times with offset), by, node, tenant, user, job, limit, cursor."""
         from penstock.api.history import TimelineView
 
         return self._call("GET", "/timeline", TimelineView, query=query)
 
-    def cluster_series(self, *names: str, **query: Any) -> "SeriesList":
+    def cluster_series(self, /, *names: str, **query: Any) -> "SeriesList":
         """Return courses over time: `from` and `until` (times with offset), step, tenant."""
         from penstock.api.history import SeriesList
 
@@ -126,11 +126,11 @@ class ApiClient(HttpCaller):
         """Return the accuracy of past estimates of starts."""
         return self._call("GET", "/eta/calibration", Score)
 
-    def jobs(self, **query: Any) -> api.JobList:
+    def jobs(self, /, **query: Any) -> api.JobList:
         """Return a page of jobs that match: `state`, `search`, `sort`, `limit`, `cursor`, `totals_by`, and others."""
         return self._call("GET", "/jobs", api.JobList, query=query)
 
-    def listed(self, path: str, **query: Any) -> dict[str, Any]:
+    def listed(self, /, path: str, **query: Any) -> dict[str, Any]:
         """Return a list as plain data: its rows have what `fields` names, as in `listed("jobs", fields="id,name")`."""
         return self._call("GET", f"/{path}", dict[str, Any], query=query)
 
@@ -176,7 +176,7 @@ class ApiClient(HttpCaller):
             data = self._request("GET", f"/jobs/{job_id}/logs", query=query)
             return self._log_offset, data
 
-    def search_log(self, job_id: int, attempt: int, rank: int, text: str, **query: Any) -> LogMatches:
+    def search_log(self, /, job_id: int, attempt: int, rank: int, text: str, **query: Any) -> LogMatches:
         """Return lines of an output that have a text, the last first; `regex`, `ignore_case`, `before`, `limit`."""
         wanted = {"attempt": attempt, "rank": rank, "q": text, **query}
         return self._call("GET", f"/jobs/{job_id}/logs/search", LogMatches, query=wanted)
@@ -206,7 +206,7 @@ class ApiClient(HttpCaller):
     def nodes(self) -> list[api.NodeView]:
         return self._call("GET", "/nodes", api.NodeList).nodes
 
-    def node_list(self, **query: Any) -> api.NodeList:
+    def node_list(self, /, **query: Any) -> api.NodeList:
         """Return a page of nodes that match, with counts of all that do."""
         return self._call("GET", "/nodes", api.NodeList, query=query)
 
@@ -237,19 +237,19 @@ class ApiClient(HttpCaller):
 
         return self._call("GET", "/defrag", DefragList)
 
-    def usage(self, by: str = "tenant", **query: Any) -> UsageList:
+    def usage(self, /, by: str = "tenant", **query: Any) -> UsageList:
         """Return allocated and used time; `since` and `until` are times with their offset."""
         return self._call("GET", "/usage", UsageList, query={"by": by, **query})
 
-    def usage_table(self, kind: str, by: str = "tenant", **query: Any) -> bytes:
+    def usage_table(self, /, kind: str, by: str = "tenant", **query: Any) -> bytes:
         """Return the same as csv or parquet."""
         return self._request("GET", "/usage", query={"by": by, "format": kind, **query})
 
-    def waste(self, by: str = "tenant", **query: Any) -> WasteList:
+    def waste(self, /, by: str = "tenant", **query: Any) -> WasteList:
         """Return allocated but unused time, and its cost; by default since the present month began."""
         return self._call("GET", "/waste", WasteList, query={"by": by, **query})
 
-    def waste_table(self, kind: str, by: str = "tenant", **query: Any) -> bytes:
+    def waste_table(self, /, kind: str, by: str = "tenant", **query: Any) -> bytes:
         """Return the same as csv or parquet."""
         return self._request("GET", "/waste", query={"by": by, "format": kind, **query})
 
