@@ -28,7 +28,8 @@ def public(kind: type) -> dict[str, Any]:
 
 def test_it_has_every_method_with_the_same_arguments():
     own, others = public(AsyncClient), public(Client)
-    assert set(others) - set(own) == NOT_AWAITED
+    missing = set(others) - set(own) - NOT_AWAITED
+    assert not missing, f"each needs a line `NAME = _later(ApiClient.NAME)` in client/asynchronous.py: {missing}"
     assert set(own) - set(others) == {"run"}
     for name in set(own) & set(others) - {"connect", "wait"}:
         arguments, known = (list(inspect.signature(kind[name]).parameters) for kind in (own, others))

@@ -266,3 +266,7 @@ class AsyncClient:
     events = _later(ApiClient.events)
     events_after = _later(ApiClient.events_after)
     healthy = _later(ApiClient.healthy)
+    begin_whatif = _later(ApiClient.begin_whatif)
+    whatif = _later(ApiClient.whatif)
+    whatifs = _later(ApiClient.whatifs)
+    cancel_whatif = _later(ApiClient.cancel_whatif)
