@@ -2,6 +2,7 @@
 
 import msgspec
 
+from penstock.api.types import PagedList
 from penstock.core.model.invoices import InvoiceKind
 
 
@@ -45,7 +46,7 @@ class TenantDue(msgspec.Struct, frozen=True):
     """Number of its invoices with an amount due."""
 
 
-class InvoiceList(msgspec.Struct, frozen=True):
+class InvoiceList(PagedList, frozen=True):
     """Invoices and credit notes, newest first."""
 
     currency: str
@@ -53,7 +54,7 @@ class InvoiceList(msgspec.Struct, frozen=True):
     invoices: list[InvoiceView]
     time_zone: str = "UTC"
     """In which the months begin, and the times are written."""
-    open: list[TenantDue] = []
+    open: list[TenantDue] = msgspec.field(default_factory=list)
     """Of the tenants asked for, by name; those that owe nothing are left out."""
     left_out: int = 0
     """Older ones beyond the limit of the list."""

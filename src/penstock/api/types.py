@@ -9,6 +9,28 @@ from penstock.core.model.answers import Alert, Bill, BudgetView, JournalEntry
 from penstock.core.model.errors import Problem
 
 
+class GroupCount(msgspec.Struct, frozen=True):
+    """How many rows of a list have one value of what `totals_by` names."""
+
+    name: str
+    count: int
+    devices: int = 0
+    """Of the rows together, where they ask for or have devices."""
+
+
+class PagedList(msgspec.Struct, frozen=True, kw_only=True):
+    """What every list says of its rows."""
+
+    next_cursor: str = ""
+    """To ask for the rows that follow; empty at the end."""
+    matching: int = 0
+    """Rows that match, on all pages."""
+    groups: list[GroupCount] = []
+    """How many of them have each value of what `totals_by` names, the largest first."""
+    groups_left_out: int = 0
+    """Rows of further groups."""
+
+
 class JobRef(msgspec.Struct, frozen=True):
     id: int
     name: str
@@ -35,7 +57,7 @@ class EtaView(msgspec.Struct, frozen=True):
     late_ms: int
 
 
-class EtaList(msgspec.Struct, frozen=True):
+class EtaList(PagedList, frozen=True):
     """When waiting jobs start, if no jobs are submitted that come before them."""
 
     made_ms: int
@@ -107,28 +129,14 @@ class JobView(msgspec.Struct, frozen=True):
     """Where the job stands for its array: the array's live members that match, by state."""
 
 
-class GroupCount(msgspec.Struct, frozen=True):
-    """How many rows of a list have one value of what `totals_by` names."""
-
-    name: str
-    count: int
-    devices: int = 0
-    """Of the rows together, where they ask for or have devices."""
-
-
-class JobList(msgspec.Struct, frozen=True):
-    """`next_before` is what to ask with as `before` for older finished jobs, or None at the end."""
+class JobList(PagedList, frozen=True):
+    """Live jobs are counted in `matching`, `totals` and `groups`; finished ones are not."""
 
     jobs: list[JobView]
     next_before: int | None = None
-    next_cursor: str = ""
-    """To ask for the rows that follow; empty at the end."""
-    totals: dict[str, int] = {}
-    """Live jobs that match, by state, on all pages."""
-    groups: list[GroupCount] = []
-    """The same by what `totals_by` names, the largest first."""
-    groups_left_out: int = 0
-    """Jobs of further groups."""
+    """What to ask with as `before` for older finished jobs, or None at the end."""
+    totals: dict[str, int] = msgspec.field(default_factory=dict)
+    """Live jobs that match, by state."""
 
 
 class DeviceView(msgspec.Struct, frozen=True):
@@ -186,19 +194,14 @@ class ModelTotal(msgspec.Struct, frozen=True):
     """Healthy and held by nobody, on a node that takes no work: it drains, joins, or is lost."""
 
 
-class NodeList(msgspec.Struct, frozen=True):
+class NodeList(PagedList, frozen=True):
     """Nodes by name, unless another order was asked for."""
 
     nodes: list[NodeView]
-    next_cursor: str = ""
-    """To ask for the rows that follow; empty at the end."""
-    totals: dict[str, int] = {}
-    """Nodes that match, by state (`draining` is one here), on all pages."""
-    devices: list[ModelTotal] = []
+    totals: dict[str, int] = msgspec.field(default_factory=dict)
+    """Nodes that match, by state (`draining` is one here)."""
+    devices: list[ModelTotal] = msgspec.field(default_factory=list)
     """Devices of nodes that match, by model."""
-    groups: list[GroupCount] = []
-    """Nodes that match by what `totals_by` names, the largest first, with all their devices."""
-    groups_left_out: int = 0
 
 
 class QueueView(msgspec.Struct, frozen=True):
@@ -213,7 +216,7 @@ class QueueView(msgspec.Struct, frozen=True):
     """The first waiting jobs in the present order."""
 
 
-class QueueList(msgspec.Struct, frozen=True):
+class QueueList(PagedList, frozen=True):
     queues: list[QueueView]
 
 
@@ -245,7 +248,7 @@ class ClusterView(msgspec.Struct, frozen=True):
     """Of the server's own work; for callers who see the whole cluster."""
 
 
-class AlertList(msgspec.Struct, frozen=True):
+class AlertList(PagedList, frozen=True):
     """Alerts, most severe first."""
 
     alerts: list[Alert]
@@ -321,7 +324,7 @@ class AccountView(msgspec.Struct, frozen=True):
     budgets: list[BudgetView]
 
 
-class AccountList(msgspec.Struct, frozen=True):
+class AccountList(PagedList, frozen=True):
     currency: str
     digits: int
     priced: bool
@@ -338,7 +341,7 @@ class MoneyAnswer(msgspec.Struct, frozen=True):
     repeated: bool = False
 
 
-class Journal(msgspec.Struct, frozen=True):
+class Journal(PagedList, frozen=True):
     """Entries of the ledger, and the balance of each account by now; debits are positive."""
 
     currency: str
@@ -395,7 +398,7 @@ class TokenView(msgspec.Struct, frozen=True):
     """Issued for the user by another one: it reaches neither their own secrets nor their account."""
 
 
-class TokenList(msgspec.Struct, frozen=True):
+class TokenList(PagedList, frozen=True):
     tokens: list[TokenView]
 
 
@@ -410,7 +413,7 @@ class SecretView(msgspec.Struct, frozen=True):
     by: str
 
 
-class SecretList(msgspec.Struct, frozen=True):
+class SecretList(PagedList, frozen=True):
     secrets: list[SecretView]
 
 

@@ -1,11 +1,10 @@
 """Answers about usage and waste."""
 
-import msgspec
-
+from penstock.api.types import PagedList
 from penstock.core.model.answers import UsageRow, WasteRow
 
 
-class UsageList(msgspec.Struct, frozen=True):
+class UsageList(PagedList, frozen=True):
     """What was held from one time to another (unix ms), recomputed from the log."""
 
     from_ms: int
@@ -13,7 +12,7 @@ class UsageList(msgspec.Struct, frozen=True):
     rows: list[UsageRow]
 
 
-class WasteList(msgspec.Struct, frozen=True):
+class WasteList(PagedList, frozen=True):
     """What was held in [from_ms, until_ms) and how much of it was used, idle or not known, recomputed from the log."""
 
     from_ms: int

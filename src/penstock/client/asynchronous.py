@@ -265,6 +265,7 @@ class AsyncClient:
     rotate_secret_key = _later(ApiClient.rotate_secret_key)
     events = _later(ApiClient.events)
     events_after = _later(ApiClient.events_after)
+    events_of = _later(ApiClient.events_of)
     healthy = _later(ApiClient.healthy)
     begin_whatif = _later(ApiClient.begin_whatif)
     whatif = _later(ApiClient.whatif)

@@ -376,20 +376,35 @@ class ApiClient(HttpCaller):
         """Return the next events that the caller may see; none when there are no more."""
         return self.events_after(after, limit)[0]
 
-    def events_after(self, after: int = 0, limit: int = 10_000) -> "tuple[list[Record], int]":
+    def events_after(
+        self, after: int = 0, limit: int = 10_000, only: Mapping[str, Any] | None = None
+    ) -> "tuple[list[Record], int]":
         """Return the next events that the caller may see, and after which event to ask for those that follow them.
 
         That is beyond the events of others among them: asked after the last one returned, the server reads those again.
+
+        Args:
+            only: `kind`, `job`, `since` and `until` (times with their offset).
         """
         from penstock.core.model.events import Record
 
         while True:
             with self._lock:
-                found = self._call("GET", "/events", list[Record], query={"after": after, "limit": limit})
+                wanted = {"after": after, "limit": limit, **(only or {})}
+                found = self._call("GET", "/events", list[Record], query=wanted)
                 position = max(self._looked, found[-1].seq if found else after)
             if found or position <= after:
                 return found, position
             after = position
+
+    def events_of(self, /, **query: Any) -> "list[Record]":
+        """Return all events that match: `kind`, `job`, `since` and `until` (times with their offset)."""
+        found: list[Any] = []
+        batch, after = self.events_after(only=query)
+        while batch:
+            found += batch
+            batch, after = self.events_after(after, only=query)
+        return found
 
     def all_events(self) -> "Iterator[Record]":
         """Yield the whole log."""

@@ -53,11 +53,11 @@ class Row(NamedTuple):
     """Its array's matching members by state; empty where it stands for itself."""
 
 
-class Page(NamedTuple):
+class JobPage(NamedTuple):
     rows: list[Row]
     cursor: str
     """Empty at the end."""
-    live: list[Entry]
+    matching: list[Entry]
     """Live jobs that match, on all pages."""
 
 
@@ -195,7 +195,7 @@ def page_of(
     *,
     finished: bool = False,
     fold_arrays: bool = False,
-) -> Page:
+) -> JobPage:
     """Return a page of the list, with a sort.
 
     Args:
@@ -215,10 +215,10 @@ def page_of(
         page = ordered(table, query, entries, at)
         rows = [Row(job, counts.get(job.id, {})) for job in page.rows]
         if page.cursor:
-            return Page(rows, page.cursor, live)
+            return JobPage(rows, page.cursor, live)
     wanted = FINAL_STATES & states if states else FINAL_STATES
     if not (finished or states) or not wanted or "label" in query.given:
-        return Page(rows, "", live)
+        return JobPage(rows, "", live)
     before = at.rest if at is not None else 0
     room = query.limit - len(rows)
     if room:
@@ -226,8 +226,8 @@ def page_of(
         ended, before = _ended(matches, who, reads, before, room)
         rows += [Row(job, {}) for job in ended if job.id not in shown]
         if not before:
-            return Page(rows, "", live)
-    return Page(rows, text_of(ListCursor(query.sort, None, None, 0, before)), live)
+            return JobPage(rows, "", live)
+    return JobPage(rows, text_of(ListCursor(query.sort, None, None, 0, before)), live)
 
 
 def _live(

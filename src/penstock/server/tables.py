@@ -8,16 +8,17 @@ import base64
 import binascii
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from inspect import Parameter, Signature
 from types import MappingProxyType
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from fastapi import Depends, Query
+from msgspec.structs import replace
 from starlette.responses import Response
 
-from penstock.api.types import GroupCount
+from penstock.api.types import GroupCount, PagedList
 from penstock.core.config.reader import short
 from penstock.core.model.errors import Problem, nearest
 from penstock.server.http.parsing import invalid
@@ -25,7 +26,7 @@ from penstock.server.http.responses import answer
 
 LIMIT_MAX = 1_000
 """Rows of a page."""
-CURSOR_MAX = 1_000
+CURSOR_MAX = 3_000
 """Characters of a cursor."""
 VALUE_MAX = 100
 """Characters of a text by which a list is sorted: no name is longer, and a cursor has room for them."""
@@ -69,6 +70,7 @@ class ListTable(NamedTuple, Generic[T]):
     """How many devices a row counts for in its group."""
     limit: int | None = None
     """Rows of a page where none is named; None: all of them."""
+    limit_max: int = LIMIT_MAX
 
 
 class ListQuery(msgspec.Struct, frozen=True):
@@ -83,6 +85,12 @@ class ListQuery(msgspec.Struct, frozen=True):
     totals_by: str
     given: Mapping[str, Any]
     """Values of filters, of those that are set."""
+
+    @property
+    def question(self) -> Hashable:
+        """What tells it from other queries of the same list."""
+        given = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in self.given.items())
+        return self.limit, self.cursor, self.sort, self.fields, self.totals_by, given
 
 
 class ListCursor(msgspec.Struct, frozen=True, array_like=True):
@@ -116,7 +124,7 @@ def yes_or_no(holds: Callable[[T], bool], text: str) -> Filter[T]:
 def list_query(table: ListTable[T]) -> Any:
     """Return the dependency by which a route takes what the list can be asked for."""
     orders = [sign + name for name in table.sorts for sign in ("", "-")]
-    limits = Annotated[int | None, Query(ge=1, le=LIMIT_MAX, description="rows of a page")]
+    limits = Annotated[int | None, Query(ge=1, le=table.limit_max, description="rows of a page")]
     kinds: dict[str, tuple[Any, Any]] = {
         "limit": (limits, table.limit),
         "cursor": (Annotated[str, Query(max_length=CURSOR_MAX, description="next_cursor of the page before")], ""),
@@ -236,7 +244,9 @@ def _in_own_order(table: ListTable[T], query: ListQuery, matching: list[T], at: 
     begin = 0
     if at is not None:
         ids = [table.id(row) for row in matching]
-        begin = ids.index(at.id) + 1 if at.id in ids else max(0, min(at.position, len(ids)))
+        begin = min(at.position, len(ids))
+        if at.id in ids and (begin == 0 or ids[begin - 1] != at.id):  # others have come or gone before it
+            begin = ids.index(at.id) + 1
     if query.limit is None or len(matching) - begin <= query.limit:
         return Page(matching[begin:], "", matching)
     end = begin + query.limit
@@ -257,8 +267,26 @@ def groups_of(table: ListTable[T], query: ListQuery, matching: Iterable[T]) -> t
     return shown, sum(counts[name] for name in order[GROUPS_MAX:])
 
 
-def listed(table: ListTable[Any], query: ListQuery, found: msgspec.Struct) -> Response:
-    """Return the answer with a page; its rows have only the fields that were asked for."""
+P = TypeVar("P", bound=PagedList)
+
+
+def paged(table: ListTable[T], query: ListQuery, rows: Iterable[T], made: Callable[[list[T]], P]) -> Response:
+    """Return the answer with a page of rows, and what is said of all that match.
+
+    Args:
+        rows: all rows that the caller may see, in the list's own order.
+        made: makes the answer from the rows of the page.
+    Raises: ApiError as `page_of`.
+    """
+    page = page_of(table, query, rows)
+    return answer_with(table, query, made(page.rows), page)
+
+
+def answer_with(table: ListTable[T], query: ListQuery, found: PagedList, page: Page[T]) -> Response:
+    """Return the answer with a page that is made already; its rows have only the fields that were asked for."""
+    groups, left_out = groups_of(table, query, page.matching)
+    said = {"next_cursor": page.cursor, "matching": len(page.matching), "groups": groups, "groups_left_out": left_out}
+    found = replace(found, **said)
     if not query.fields:
         return answer(found)
     body = {name: getattr(found, name) for name in found.__struct_fields__}

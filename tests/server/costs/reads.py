@@ -19,6 +19,7 @@ def cases() -> Iterator[Case]:
     yield from _log()
     yield from _history()
     yield from _money()
+    yield from _lists()
     yield from _sums()
     yield from _declared()
     yield from _odd()
@@ -192,6 +193,30 @@ def _money() -> Iterator[Case]:
     yield _read(of_other, "of another tenant", **beyond)
     yield _read("/invoices/" + "%E4%BD%A0" * 40, "40 signs that are not ASCII", **beyond)
     yield _read("/invoices/" + "%2F" * 60_000 + "?format=pdf", "a long number", **beyond)
+
+
+def _lists() -> Iterator[Case]:
+    """Each of the shorter lists: searched, sorted, counted, and then page by page."""
+    for path, asked in (
+        ("/queues", "sort=-waiting&totals_by=policy&name=" + "*a" * 8),
+        ("/pools", "sort=-available&totals_by=kind&name=" + "*a" * 8),
+        ("/quotas", "sort=-percent&totals_by=resource&name=" + "*a" * 8),
+        ("/alerts", "sort=-count&totals_by=code&search=" + "x" * 100),
+        ("/accounts", "sort=-balance"),
+        ("/ledger", "sort=-seq&totals_by=tenant&limit=10000&search=" + "x" * 100),
+        ("/invoices", "sort=-due&totals_by=month&limit=1000&month=2020-01"),
+        ("/secrets", "sort=-set&totals_by=owner&name=" + "*a" * 8),
+        ("/tokens", "sort=-created&totals_by=user&user=" + "*a" * 8 + "&search=" + "x" * 100),
+    ):
+        yield _read(f"{path}?{asked}", "sorted, searched, counted", "admin")
+        yield _read(f"{path}?cursor=" + "x" * 3_001, "beyond a cursor", statuses=REFUSED, beyond=True)
+    for path in ("/usage", "/waste"):
+        whole = f"{path}?by={ALL_DIMENSIONS}&since=1970-01-01T00:00:01Z"
+        yield _read(f"{whole}&sort=-devices&limit=1000", "all time, sorted", "viewer")
+    yield _read("/events?kind=QuotaNoted&limit=10000", "events of which there are none", "viewer")
+    yield _read("/events?since=1970-01-01T00:00Z&until=9999-12-31T23:59Z", "events of all times", "viewer")
+    yield _read(f"/events?job={past.first_own_finished()}&limit=10000", "events of a job")
+    yield _read("/events?kind=x", "no kind", statuses=REFUSED, beyond=True)
 
 
 def _sums() -> Iterator[Case]:

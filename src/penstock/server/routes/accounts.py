@@ -24,8 +24,10 @@ from penstock.core.model.quantities import parse_time_ms
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, body_of, invalid, json_of, read_body, refused
 from penstock.server.http.responses import ApiError, answer
+from penstock.server.lists import ACCOUNTS, LEDGER
 from penstock.server.routes.openapi import MADE, returns
 from penstock.server.services.billing import BillingService
+from penstock.server.tables import ListQuery, list_query, paged
 
 BODY_MAX_BYTES = 65_536
 EXAMPLE = {"amount": "1250.00", "reference": "transfer 4711", "expires": "2099-01-01T00:00Z"}
@@ -55,7 +57,9 @@ class NewReversal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def account_routes(app: FastAPI, backend: Backend, service: BillingService, caller: Any) -> None:
     @app.get("/api/v1/accounts", **returns(api.AccountList))
     async def list_accounts(
-        who: caller, tenant: Annotated[str | None, Query(max_length=63, description="only this one")] = None
+        who: caller,
+        query: Annotated[ListQuery, list_query(ACCOUNTS)],
+        tenant: Annotated[str | None, Query(max_length=63, description="only this one")] = None,
     ) -> Response:
         """Say how the money of each tenant stands: credit, what is owed, budgets and where they end at this rate."""
 
@@ -64,10 +68,10 @@ def account_routes(app: FastAPI, backend: Backend, service: BillingService, call
             _check_known(tenant, names)
             found = [_view(backend, service, name) for name in (names if tenant is None else [TenantName(tenant)])]
             billing = backend.state.config.billing
-            priced = bool(billing.tariff.prices)
-            return answer(api.AccountList(billing.currency, billing.digits, priced, found, billing.time_zone))
+            said, priced = (billing.currency, billing.digits), bool(billing.tariff.prices)
+            return paged(ACCOUNTS, query, found, lambda rows: api.AccountList(*said, priced, rows, billing.time_zone))
 
-        question = ("accounts", who.sight, backend.durable_seq, tenant)
+        question = ("accounts", who.sight, backend.durable_seq, tenant, query.question)
         return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
 
     @app.post(
@@ -121,25 +125,24 @@ def ledger_routes(app: FastAPI, backend: Backend, service: BillingService, calle
     @app.get("/api/v1/ledger", **returns(api.Journal))
     async def show_ledger(
         who: caller,
+        query: Annotated[ListQuery, list_query(LEDGER)],
         tenant: Annotated[str | None, Query(max_length=63, description="only its entries")] = None,
         after: Annotated[int, Query(ge=0, le=2**53, description="only entries with a higher number")] = 0,
-        limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
     ) -> Response:
         """Return the double-entry journal: each entry adds up to zero. Debits are positive."""
 
         def compute() -> Response:
             _check_known(tenant, [name for name in service.tenants() if who.sees(name)])
-            page: list[JournalEntry] = []
-            for one in service.journal():
-                if one.seq > after and tenant in (None, one.tenant) and who.sees(one.tenant):
-                    page.append(one)
-                    if len(page) == limit:
-                        break
+            entries = (one for one in service.journal() if one.seq > after and tenant in (None, one.tenant))
             ledger = backend.state.money.ledger.copy()
             shown = {name: amount for name, amount in sorted(ledger.items()) if _is_theirs(name, who, tenant)}
             billing = backend.state.config.billing
-            timed = [replace(one, time=local_time(billing.time_zone, one.time_ms)) for one in page]
-            return answer(api.Journal(billing.currency, billing.digits, timed, shown, billing.time_zone))
+
+            def made(page: list[JournalEntry]) -> api.Journal:
+                timed = [replace(one, time=local_time(billing.time_zone, one.time_ms)) for one in page]
+                return api.Journal(billing.currency, billing.digits, timed, shown, billing.time_zone)
+
+            return paged(LEDGER, query, (one for one in entries if who.sees(one.tenant)), made)
 
         return await backend.pools.heavy.run(compute)
 

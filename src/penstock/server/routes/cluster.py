@@ -18,9 +18,11 @@ from penstock.core.status.defrag import dry_run
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, refused
 from penstock.server.http.responses import ApiError, answer
+from penstock.server.lists import ALERTS, ETAS, QUEUES
 from penstock.server.routes.openapi import EXAMPLE, returns
 from penstock.server.services.estimates import EstimateService
 from penstock.server.submitting import submit_of
+from penstock.server.tables import ListQuery, list_query, paged
 from penstock.server.views.cluster import alert_for, cluster_view, me_view, token_alerts
 from penstock.server.views.scheduling import cycle_view, defrag_list, plan_for, queue_views
 
@@ -57,28 +59,28 @@ def cluster_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
 
 def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.get("/api/v1/queues", **returns(api.QueueList))
-    async def list_queues(who: caller) -> Response:
+    async def list_queues(who: caller, query: Annotated[ListQuery, list_query(QUEUES)]) -> Response:
         """List queues with their numbers, and the next of the jobs that the caller may see."""
 
         def compute() -> Response:
-            return answer(
-                api.QueueList(queue_views(backend.state, backend.clock.unix_ms(), who, backend.service.policies or {}))
-            )
+            rows = queue_views(backend.state, backend.clock.unix_ms(), who, backend.service.policies or {})
+            return paged(QUEUES, query, rows, api.QueueList)
 
-        question = ("queues", who.sight, backend.state.seq)
+        question = ("queues", who.sight, backend.state.seq, query.question)
         return await backend.kept.of(question, lambda: backend.pools.reads.run(compute))
 
     @app.get("/api/v1/alerts", **returns(api.AlertList))
-    async def list_alerts(who: caller) -> Response:
+    async def list_alerts(who: caller, query: Annotated[ListQuery, list_query(ALERTS)]) -> Response:
         """List alerts, most severe first: jobs that can never start, and other problems."""
         last, now_ms, sight = backend.service.controller.last_plan, backend.clock.unix_ms(), who.sight
 
         def compute() -> Response:
             found = alerts(backend.state, now_ms, last, sight)
             mine = [alert_for(one, who) for one in found if one.job_ids or sight is None]
-            return answer(api.AlertList([*token_alerts(backend.state, who, now_ms), *mine]))
+            rows = [*token_alerts(backend.state, who, now_ms), *mine]
+            return paged(ALERTS, query, rows, api.AlertList)
 
-        question = ("alerts", sight, who.user, who.delegated, backend.state.seq)
+        question = ("alerts", sight, who.user, who.delegated, backend.state.seq, query.question)
         return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
 
     @app.get("/api/v1/defrag", **returns(DefragList))
@@ -116,14 +118,19 @@ def foresight_routes(app: FastAPI, backend: Backend, estimates: EstimateService,
     @app.get("/api/v1/eta", **returns(api.EtaList))
     async def list_etas(
         who: caller,
+        query: Annotated[ListQuery, list_query(ETAS)],
         max_age: Annotated[int, Query(ge=0, le=86_400_000, description="recomputed when older (ms)")] = 10_000,
     ) -> Response:
         """Say when waiting jobs start: an interval, corrected by how right such estimates were."""
         found = await estimates.look(max_age)
-        mine = [job for job in found.jobs if who.sees(job.tenant)]
         waiting = backend.state.jobs.count(who.sight, "waiting")
-        untold = found.untold if who.sees_all else max(0, waiting - len(mine))
-        return answer(api.EtaList(found.made_ms, found.samples, untold, mine))
+
+        def compute() -> Response:
+            mine = [job for job in found.jobs if who.sees(job.tenant)]
+            untold = found.untold if who.sees_all else max(0, waiting - len(mine))
+            return paged(ETAS, query, mine, lambda rows: api.EtaList(found.made_ms, found.samples, untold, rows))
+
+        return await backend.pools.reads.run(compute)
 
     @app.get("/api/v1/eta/calibration", **returns(Score))
     async def show_calibration(who: caller) -> Response:

@@ -1,7 +1,7 @@
 """Routes about invoices: issued, listed, as documents, paid, corrected."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from fastapi import FastAPI, Path, Query, Request
@@ -25,9 +25,9 @@ from penstock.server.http.responses import ApiError, answer
 from penstock.server.routes.accounts import amount_of
 from penstock.server.routes.openapi import MADE, returns
 from penstock.server.services.billing import BillingService
+from penstock.server.tables import SEARCH_MAX, Filter, ListQuery, ListTable, answer_with, list_query, page_of
 
 BODY_MAX_BYTES = 65_536
-LIST_MAX = 1_000
 PAYMENT = {"amount": "20.00", "reference": "transfer 4712"}
 CORRECTION = {"amount": "10.00", "reason": "two hours of maintenance"}
 DOCUMENTS = ("text/html", "application/pdf", "text/csv")
@@ -64,12 +64,57 @@ class NewCorrection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Before tax; None: all that is left of it."""
 
 
+class InvoiceEntry(NamedTuple):
+    """An invoice or a credit note, as it is filtered and sorted."""
+
+    head: InvoiceHead
+    due: int
+    zone: str
+
+    @property
+    def month(self) -> str:
+        return local_time(self.zone, self.head.from_ms)[:7]
+
+    def has(self, text: str) -> bool:
+        texts = (self.head.number, self.head.tenant, self.head.corrects)
+        return any(text in one.casefold() for one in texts)
+
+
+_TEXT = Annotated[str, Query(max_length=200)]
+_MONTH = Annotated[str, Query(max_length=7, description="such as 2026-11")]
+_SEARCH = Annotated[str, Query(max_length=SEARCH_MAX, description="a text in number or tenant, whatever its case")]
+INVOICES: ListTable[InvoiceEntry] = ListTable(
+    key="invoices",
+    view=InvoiceView,
+    id=lambda one: one.head.number,
+    sorts={
+        "number": lambda one: one.head.number,
+        "tenant": lambda one: one.head.tenant,
+        "issued": lambda one: one.head.issued_ms,
+        "month": lambda one: one.head.from_ms,
+        "total": lambda one: one.head.total,
+        "due": lambda one: one.due,
+    },
+    filters={
+        "kind": Filter(_TEXT, "", lambda kind: lambda one: one.head.kind == kind),
+        "month": Filter(_MONTH, "", lambda month: lambda one: one.month == month),
+        "search": Filter(_SEARCH, "", lambda text: lambda one: one.has(text.casefold())),
+    },
+    groups={
+        "tenant": lambda one: one.head.tenant,
+        "kind": lambda one: one.head.kind,
+        "month": lambda one: one.month,
+    },
+    limit=200,
+)
+
+
 def invoice_routes(app: FastAPI, backend: Backend, billing: BillingService, caller: Any) -> None:
     @app.get("/api/v1/invoices", **returns(InvoiceList))
     async def list_invoices(
         who: caller,
+        query: Annotated[ListQuery, list_query(INVOICES)],
         tenant: Annotated[str | None, Query(max_length=63)] = None,
-        limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 200,
         open: Annotated[bool, Query(description="only those with an amount due")] = False,  # noqa: A002 - the API's word
     ) -> Response:
         """List invoices and credit notes, newest first, and what each tenant still has to pay."""
@@ -77,7 +122,7 @@ def invoice_routes(app: FastAPI, backend: Backend, billing: BillingService, call
         def compute() -> Response:
             heads = reversed(list(backend.state.money.invoices.copy().values()))
             mine = [head for head in heads if who.sees(head.tenant) and tenant in (None, head.tenant)]
-            return answer(_listed(backend, mine, limit, only_open=open))
+            return _listed(backend, mine, query, only_open=open)
 
         return await backend.pools.reads.run(compute)
 
@@ -116,20 +161,24 @@ def invoice_routes(app: FastAPI, backend: Backend, billing: BillingService, call
         return made
 
 
-def _listed(backend: Backend, heads: Sequence[InvoiceHead], limit: int, *, only_open: bool) -> InvoiceList:
-    """Return the newest of some invoices, with the sums that are due on all of them."""
+def _listed(backend: Backend, heads: Sequence[InvoiceHead], query: ListQuery, *, only_open: bool) -> Response:
+    """Return a page of some invoices, with the sums that are due on all of them."""
     billing, accounts = backend.state.config.billing, backend.state.money
     tenants = sorted({head.tenant for head in heads})
     due = {number: left for name in tenants for number, left in accounts.account(name).open}
     owing = [head for head in heads if due.get(head.number)]
-    wanted = owing if only_open else heads
-    shown = [_view(head, due.get(head.number, 0), billing.time_zone) for head in wanted[:limit]]
+    wanted = [
+        InvoiceEntry(head, due.get(head.number, 0), billing.time_zone) for head in (owing if only_open else heads)
+    ]
     sums: dict[str, list[int]] = {}
     for head in owing:
         sums.setdefault(head.tenant, []).append(due[head.number])
     owed = [TenantDue(name, sum(sums[name]), len(sums[name])) for name in tenants if name in sums]
-    left_out = len(wanted) - len(shown)
-    return InvoiceList(billing.currency, billing.digits, shown, billing.time_zone, owed, left_out)
+    page = page_of(INVOICES, query, wanted)
+    left_out = len(page.matching) - len(page.rows) if page.cursor else 0
+    shown = [_view(*one) for one in page.rows]
+    found = InvoiceList(billing.currency, billing.digits, shown, billing.time_zone, owed, left_out)
+    return answer_with(INVOICES, query, found, page)
 
 
 def _view(head: InvoiceHead, due: int, zone: str) -> InvoiceView:

@@ -25,7 +25,7 @@ from penstock.server.listing import check_filters, job_table, page_of
 from penstock.server.routes.openapi import EXAMPLE, MADE, returns
 from penstock.server.services.estimates import EstimateService
 from penstock.server.submitting import submit_of
-from penstock.server.tables import ListQuery, groups_of, list_query, listed
+from penstock.server.tables import ListQuery, Page, answer_with, list_query
 from penstock.server.views.jobs import finished_job, finished_views, job_refs, live_job, waiting_reason
 from penstock.server.views.scheduling import explanation_for
 
@@ -98,9 +98,9 @@ class JobViews:
         ended = finished_views(reads, [row.job for row in found.rows if not isinstance(row.job, Job)])
         shown = {view.id: view for view in (*live, *ended)}
         views = [replace(shown[row.job.id], array_counts=row.counts) for row in found.rows]
-        totals = dict(Counter(str(job.state) for job in found.live))
-        groups, left_out = groups_of(table, query, found.live)
-        return listed(table, query, api.JobList(views, None, found.cursor, totals, groups, left_out))
+        totals = dict(Counter(str(job.state) for job in found.matching))
+        page = Page([row.job for row in found.rows], found.cursor, found.matching)
+        return answer_with(table, query, api.JobList(views, None, totals), page)
 
     async def any(self, scope: Scope, job_id: int, *, full: bool = False) -> api.JobView:
         """Return the view of a job, live or finished; raises ApiError when there is none.

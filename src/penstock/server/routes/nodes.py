@@ -24,9 +24,8 @@ from penstock.server.tables import (
     Filter,
     ListQuery,
     ListTable,
-    groups_of,
+    answer_with,
     list_query,
-    listed,
     page_of,
     yes_or_no,
 )
@@ -159,9 +158,7 @@ def _listed(state: State, connected: set[NodeName], who: Scope, query: ListQuery
     page = page_of(NODES, query, entries_of(state))
     views = [node_view(state, one.name, connected=one.name in connected, scope=who) for one in page.rows]
     totals = dict(Counter(one.state for one in page.matching))
-    groups, left_out = groups_of(NODES, query, page.matching)
-    found = api.NodeList(views, page.cursor, totals, model_totals(page.matching), groups, left_out)
-    return listed(NODES, query, found)
+    return answer_with(NODES, query, api.NodeList(views, totals, model_totals(page.matching)), page)
 
 
 def entries_of(state: State) -> list[NodeEntry]:

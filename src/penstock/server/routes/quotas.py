@@ -1,6 +1,6 @@
 """The routes about quotas and pools: how much of each is used, and by whom."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI
 from starlette.responses import Response
@@ -12,13 +12,14 @@ from penstock.core.state.snapshot import snapshot_beside
 from penstock.core.status.pools import pool_stats
 from penstock.core.status.quotas import holders, quota_rows, seen_holders
 from penstock.server.backend import Backend
-from penstock.server.http.responses import answer
+from penstock.server.lists import POOLS, QUOTAS
 from penstock.server.routes.openapi import returns
+from penstock.server.tables import ListQuery, list_query, paged
 
 
 def quota_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.get("/api/v1/quotas", **returns(QuotaList))
-    async def show_quotas(who: caller) -> Response:
+    async def show_quotas(who: caller, query: Annotated[ListQuery, list_query(QUOTAS)]) -> Response:
         """Say how much of each quota is used, borrowed and lent, and who holds what, as far as names are shown."""
 
         def compute() -> Response:
@@ -26,19 +27,20 @@ def quota_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             said = backend.state.quota_notes.last
             rows = [row for row in quota_rows(snapshot, now_ms, said) if _is_seen(row, who)]
             shown = snapshot.config.settings.holders_shown
-            return answer(QuotaList(rows, seen_holders(holders(snapshot), who.sees, shown)))
+            held = seen_holders(holders(snapshot), who.sees, shown)
+            return paged(QUOTAS, query, rows, lambda page: QuotaList(page, held))
 
-        question = ("quotas", who.sight, backend.state.seq)
+        question = ("quotas", who.sight, backend.state.seq, query.question)
         return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
 
     @app.get("/api/v1/pools", **returns(PoolList))
-    async def list_pools(who: caller) -> Response:
+    async def list_pools(who: caller, query: Annotated[ListQuery, list_query(POOLS)]) -> Response:
         """List pools: what they have, how much of it is given out, and the state of their devices."""
 
         def compute() -> Response:
-            return answer(PoolList(pool_stats(snapshot_beside(backend.state), backend.clock.unix_ms())))
+            return paged(POOLS, query, pool_stats(snapshot_beside(backend.state), backend.clock.unix_ms()), PoolList)
 
-        question = ("pools", backend.state.seq)
+        question = ("pools", backend.state.seq, query.question)
         return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
 
 

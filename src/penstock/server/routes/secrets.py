@@ -21,7 +21,9 @@ from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, body_of, invalid, json_of, read_body, refused
 from penstock.server.http.responses import ApiError, answer
 from penstock.server.http.turns import Turn, WorkerPool
+from penstock.server.lists import SECRETS
 from penstock.server.routes.openapi import returns
+from penstock.server.tables import ListQuery, list_query, paged
 from penstock.server.views.reads import sees_secret
 
 VALUE_MAX_BYTES = 32_768
@@ -62,7 +64,7 @@ def secret_routes(app: FastAPI, backend: Backend, turn: Turn, caller: Any) -> No
         return answer(_shown(found))
 
     @app.get("/api/v1/secrets", **returns(api.SecretList))
-    async def list_secrets(who: caller) -> Response:
+    async def list_secrets(who: caller, query: Annotated[ListQuery, list_query(SECRETS)]) -> Response:
         """List the caller's own secrets and those of their tenants, without the values."""
 
         def compute() -> Response:
@@ -73,7 +75,7 @@ def secret_routes(app: FastAPI, backend: Backend, turn: Turn, caller: Any) -> No
                 tenants = who.sight if who.sight is not None else [one.name for one in backend.state.config.tenants]
                 found = [*known.of_user(who.user), *(one for name in tenants for one in known.of_tenant(name))]
             mine = sorted((one for one in found if sees_secret(who, one)), key=lambda one: one.holder)
-            return answer(api.SecretList([_shown(one) for one in mine]))
+            return paged(SECRETS, query, map(_shown, mine), api.SecretList)
 
         return await backend.pools.reads.run(compute)
 

@@ -1,7 +1,7 @@
 """Routes about tokens: made, listed, revoked."""
 
 import secrets
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import FastAPI, Request
@@ -17,7 +17,9 @@ from penstock.server.backend import Backend
 from penstock.server.http.auth import digest_of, new_secret
 from penstock.server.http.parsing import allow, body_of, invalid, json_of, read_body, refused
 from penstock.server.http.responses import ApiError, answer
+from penstock.server.lists import TOKENS
 from penstock.server.routes.openapi import returns
+from penstock.server.tables import ListQuery, list_query, paged
 
 BODY_MAX_BYTES = 65_536
 DAY_MS = 86_400_000
@@ -67,14 +69,14 @@ def token_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         return answer(api.TokenMade(token.id, secret, expires_ms), 201)
 
     @app.get("/api/v1/tokens", **returns(api.TokenList))
-    async def list_tokens(who: caller) -> Response:
+    async def list_tokens(who: caller, query: Annotated[ListQuery, list_query(TOKENS)]) -> Response:
         """List the tokens that the caller may revoke, without their secrets."""
 
         def compute() -> Response:
             known, users = backend.state.tokens, [user.name for user in backend.state.config.users]
             managed = users if who.administers else [name for name in users if _manages(who, name, backend)]
             mine = sorted((token for name in managed for token in known.of_user(name)), key=lambda one: one.created_ms)
-            return answer(api.TokenList(list(map(_shown, mine))))
+            return paged(TOKENS, query, map(_shown, mine), api.TokenList)
 
         return await backend.pools.reads.run(compute)
 

@@ -2,11 +2,15 @@
 
 import csv
 import io
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
+import msgspec
 from fastapi import FastAPI, Query
+from msgspec.structs import replace
 from starlette.responses import Response
 
+from penstock.api.types import PagedList
 from penstock.api.usage import UsageList
 from penstock.core.ledger.consumption import DIMENSIONS, SUMS, Consumption, Dimension
 from penstock.core.ledger.pricing import GIB
@@ -18,9 +22,15 @@ from penstock.report.invoice import harmless
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import invalid
 from penstock.server.http.responses import ApiError, answer
+from penstock.server.lists import USAGE
 from penstock.server.routes.openapi import returns
+from penstock.server.tables import ListQuery, ListTable, list_query, paged
+
+T = TypeVar("T")
+P = TypeVar("P", bound=PagedList)
 
 BATCH = 10_000
+NO_QUERY = ListQuery(None, "", "", (), "", {}).question
 DOCUMENTS = ("text/csv", "application/vnd.apache.parquet")
 COLUMNS = (
     *DIMENSIONS, "model", "device_hours", "measured_device_hours", "used_device_hours", "cpu_hours", "gib_hours",
@@ -32,6 +42,7 @@ def usage_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.get("/api/v1/usage", **returns(UsageList, documents=DOCUMENTS))
     async def usage(
         who: caller,
+        query: Annotated[ListQuery, list_query(USAGE)],
         since: Annotated[str, Query(max_length=40, description="a time with its offset; by default all")] = "",
         until: Annotated[str, Query(max_length=40, description="a time with its offset; by default now")] = "",
         by: Annotated[str, Query(max_length=100, description="tenant, user, queue, pool, job, node")] = "tenant",
@@ -40,6 +51,7 @@ def usage_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         """Return device, CPU and memory time, recomputed from the log, and how much of it programs used."""
         from_ms, end_ms = time_of("since", since), time_of("until", until)
         until_ms, wanted = end_ms or backend.clock.unix_ms(), dimensions_of(by)
+        check_dimensions(query, wanted)
 
         def compute() -> Response:
             found = Consumption(wanted if "tenant" in wanted else ("tenant", *wanted), from_ms, until_ms)
@@ -48,10 +60,35 @@ def usage_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             rows = _summed([row for row in found.rows() if who.sees(row.tenant)], wanted)
             for row in rows:
                 row.by_model = {one.model: one.device_milli_ms for one in row.models if one.model}
-            return answer(UsageList(from_ms, until_ms, rows)) if format == "json" else _table(rows, wanted, format)
+            if format != "json":
+                return _table(rows, wanted, format)
+            return answer(UsageList(from_ms, until_ms, rows, matching=len(rows)))
 
         question = ("usage", who.sight, backend.durable_seq, from_ms, end_ms, wanted, format)
-        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+        whole = await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+        return whole if format != "json" else await page_of_kept(backend, USAGE, query, whole, UsageList)
+
+
+def check_dimensions(query: ListQuery, by: Sequence[str]) -> None:
+    """Raise ApiError for a condition or an order by a dimension that rows do not have."""
+    for name in (*query.given, query.sort.removeprefix("-")):
+        if name in DIMENSIONS and name not in by:
+            text = f"rows are not by {name}"
+            raise invalid([Problem("bad_value", name, text, name, f"add it: by={','.join((*by, name))}")])
+
+
+async def page_of_kept(
+    backend: Backend, table: ListTable[T], query: ListQuery, whole: Response, kind: type[P]
+) -> Response:
+    """Return a page of an answer that was worked out as a whole: its other pages need not fold the log again."""
+    if query.question == NO_QUERY:
+        return whole
+
+    def compute() -> Response:
+        found = msgspec.json.decode(whole.body, type=kind)
+        return paged(table, query, getattr(found, table.key), lambda rows: replace(found, rows=rows))
+
+    return await backend.pools.reads.run(compute)
 
 
 def _summed(rows: list[UsageRow], wanted: tuple[Dimension, ...]) -> list[UsageRow]:

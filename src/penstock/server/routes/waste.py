@@ -19,8 +19,18 @@ from penstock.core.model.ids import TenantName
 from penstock.core.model.prices import HOUR_MS
 from penstock.server.backend import Backend
 from penstock.server.http.responses import answer
+from penstock.server.lists import WASTE
 from penstock.server.routes.openapi import returns
-from penstock.server.routes.usage import BATCH, DOCUMENTS, dimensions_of, table_of, time_of
+from penstock.server.routes.usage import (
+    BATCH,
+    DOCUMENTS,
+    check_dimensions,
+    dimensions_of,
+    page_of_kept,
+    table_of,
+    time_of,
+)
+from penstock.server.tables import ListQuery, list_query
 
 _TIMES = ("device", *KINDS[:-1])
 _COSTS = ("cost", *(f"{kind}_cost" for kind in KINDS))
@@ -32,6 +42,7 @@ def waste_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.get("/api/v1/waste", **returns(WasteList, documents=DOCUMENTS))
     async def waste(
         who: caller,
+        query: Annotated[ListQuery, list_query(WASTE)],
         since: Since = "",
         until: Annotated[str, Query(max_length=40, description="a time with its offset; by default now")] = "",
         by: Annotated[str, Query(max_length=100, description="tenant, user, queue, pool, job, node")] = "tenant",
@@ -40,6 +51,7 @@ def waste_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         """Return what was used, idle (and why) or not known of what was held, with what each of it cost."""
         now_ms, billing = backend.clock.unix_ms(), backend.state.config.billing
         begin_ms, end_ms, wanted = time_of("since", since), time_of("until", until), dimensions_of(by)
+        check_dimensions(query, wanted)
         until_ms = min(end_ms or now_ms, now_ms)
         from_ms = begin_ms or ZoneDates(billing.time_zone).month(until_ms)
 
@@ -48,10 +60,13 @@ def waste_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             if format != "json":
                 return _table(rows, wanted, format, billing.digits)
             priced = bool(billing.tariff.prices)
-            return answer(WasteList(from_ms, until_ms, billing.currency, billing.digits, priced, rows))
+            return answer(
+                WasteList(from_ms, until_ms, billing.currency, billing.digits, priced, rows, matching=len(rows))
+            )
 
         question = ("waste", who.sight, backend.durable_seq, begin_ms, end_ms, wanted, format)
-        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+        whole = await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+        return whole if format != "json" else await page_of_kept(backend, WASTE, query, whole, WasteList)
 
 
 def _rows(backend: Backend, sees: Any, by: tuple[Dimension, ...], from_ms: int, until_ms: int) -> list[WasteRow]:

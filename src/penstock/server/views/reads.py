@@ -45,6 +45,9 @@ _OF_NOBODY = (ev.ConfigChanged, ev.RunTimesPredicted, ev.StartsEstimated, ev.Cap
 _encode = msgspec.msgpack.Encoder().encode
 
 
+Wanted = Callable[[ev.Record], bool]
+
+
 class Page(NamedTuple):
     """Finished jobs, newest first, and what to go on before; None at the end."""
 
@@ -132,11 +135,16 @@ class Reads:
         finished = self.finished_job(scope, job_id)
         return (finished.tenant, finished.user) if finished is not None else None
 
-    def records(self, scope: Scope, after: int, limit: int, most_bytes: int = 0) -> tuple[list[ev.Record], int]:
+    def records(
+        self, scope: Scope, after: int, limit: int, most_bytes: int = 0, wanted: Wanted | None = None
+    ) -> tuple[list[ev.Record], int]:
         """Return up to `limit` records with seq > `after`, in order, and up to where was looked.
 
         Where nothing was searched, the log has no more. A page is shorter where records are rare or large: the log of a
         tenant with the largest jobs must not fill the memory.
+
+        Args:
+            wanted: only records of which it holds.
         """
         found: list[ev.Record] = []
         size, most = 0, after + LOOKED_MAX
@@ -144,13 +152,25 @@ class Reads:
         while after < most and (batch := self._reader.records(after, READ_MAX)):
             for record in batch:
                 after = record.seq
-                seen = self._shown(scope, record)
+                seen = self._shown(scope, record) if wanted is None or wanted(record) else None
                 if seen is not None:
                     found.append(seen)
                     size += len(_encode(seen))
                 if len(found) >= limit or size > most_bytes:
                     return found, after
         return found, after
+
+    def before_time(self, time_ms: int) -> int:
+        """Return the number after which the first record of a time or later follows; the last one where none does."""
+        low, high = 0, self._durable()
+        while low < high:
+            middle = (low + high) // 2
+            following = self._reader.records(middle, 1)
+            if not following or following[0].time_ms >= time_ms:
+                high = middle
+            else:
+                low = following[0].seq
+        return low
 
     def records_of_job(self, scope: Scope, job_id: JobId) -> list[ev.Record]:
         return self._reader.records_of_job(job_id) if self.owner(scope, job_id) is not None else []
