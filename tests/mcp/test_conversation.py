@@ -74,6 +74,8 @@ async def conversation(client: McpClient) -> list[dict[str, Any]]:
             said.append({"read": uri, "answer": json.loads(found["text"])})
         except MCPError as error:
             said.append({"read": uri, "error": error.data})
+    schema = json.loads((await client.read_resource("penstock://schema/job")).contents[0].model_dump()["text"])
+    said.append({"read": "penstock://schema/job", "title": schema.get("title"), "fields": "command" in str(schema)})
     prompt = await client.get_prompt("why_waits", {"job": "2"})
     return [*said, {"prompt": prompt.messages[0].content.model_dump(exclude_none=True)}]
 

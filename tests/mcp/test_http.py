@@ -1,8 +1,9 @@
 """Who gets in over HTTP, and that nobody crowds out others."""
 
-import contextlib
 import socket
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import anyio
 import httpx2
@@ -12,11 +13,11 @@ from mcp.shared.exceptions import MCPError
 
 from penstock.client import Client
 from penstock.mcp import callers as callers_module
-from penstock.mcp import http
+from penstock.mcp import http, tools
 from penstock.mcp.budget import Cost
-from penstock.mcp.callers import CALLS_AT_ONCE, Callers
+from penstock.mcp.callers import CALLS_AT_ONCE, Caller, Callers
 from penstock.mcp.errors import Refused
-from tests.mcp.conftest import LIMITS, World
+from tests.mcp.conftest import LIMITS, Answer, World, called
 
 
 def test_a_request_without_a_token_is_refused_here(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,19 +99,45 @@ def test_each_caller_sees_what_is_theirs(world: World) -> None:
     assert "velmoctad" not in world.talk(token, read)
 
 
-def test_a_caller_has_a_few_calls_at_a_time(world: World) -> None:
-    busy, other = world.token("ann"), world.token("ann")
+def test_one_caller_fills_its_own_places_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy, other, released = world.token("ann"), world.token("amy"), threading.Event()
     caller = world.callers.admit(busy)
-    with contextlib.ExitStack() as running:
-        for _ in range(CALLS_AT_ONCE):
-            caller.begin()
-            running.callback(caller.end)
-        error = world.call(busy, "whoami").error
-        assert (error["code"], error["retry_after"]) == ("too_many_requests", 1)
-        assert not world.call(other, "whoami").failed
-    assert not world.call(busy, "whoami").failed
+    real = tools.BY_NAME["whoami"]
+
+    def slow(who: Caller, asked: Any) -> Any:
+        assert who is not caller or released.wait(30)
+        return real.call(who, asked)
+
+    monkeypatch.setitem(tools.BY_NAME, "whoami", real._replace(call=slow))
+    answers: list[Answer] = []
+
+    async def work(client: McpClient) -> dict[str, Any]:
+        async def ask() -> None:
+            answers.append(await called(client, "whoami", {}))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(CALLS_AT_ONCE):
+                group.start_soon(ask)
+            while caller.running < CALLS_AT_ONCE:
+                await anyio.sleep(0.005)
+            refused = (await called(client, "whoami", {})).error
+            others = await anyio.to_thread.run_sync(lambda: world.call(other, "whoami"))
+            assert others.good["user"] == "amy"
+            assert answers == []
+            released.set()
+        return refused
+
+    refused = world.talk(busy, work)
     world.callers.leave(caller)
+    assert (refused["code"], refused["retry_after"]) == ("too_many_requests", 1)
+    assert [answer.good["user"] for answer in answers] == ["ann"] * CALLS_AT_ONCE
     assert (caller.running, caller.present) == (0, 0)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+def test_clients_of_both_protocols_are_answered(world: World, mode: str) -> None:
+    answer = world.talk(world.token("ann"), lambda client: called(client, "whoami", {}), mode)
+    assert answer.good["user"] == "ann"
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.errors import UsageError
+from penstock.cli.output import say
 from penstock.cli.place import client_of
 from penstock.core.model.errors import PenstockError
 
@@ -39,14 +40,15 @@ def mcp(
         _serve_http(limits, port, writes=allow_writes)
         return
     client = client_of()
-    client.me()  # a wrong token or no server is said at once, not at the first call
+    me = client.me()  # a wrong token or no server is said at once, not at the first call
     client.close()
+    rights = f"{me.level} token" + (f", {me.role} of the cluster" if me.role else "")
+    say(f"penstock mcp: acts as {me.user} ({rights}), {'changes allowed' if allow_writes else 'read-only'}", err=True)
     serve_stdio(Caller(client_of, Budget(limits), writes=allow_writes))
 
 
 def _serve_http(limits: "Limits", port: int, *, writes: bool) -> None:
     """Answer until the process is asked to end. Raises: UsageError when the port cannot be had."""
-    from penstock.cli.output import say
     from penstock.mcp.callers import Callers
     from penstock.mcp.http import PATH, http_server, listening
 

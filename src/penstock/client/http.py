@@ -88,6 +88,10 @@ class ApiClient(HttpCaller):
         """Return the forecast for a submit of `request`; nothing is submitted."""
         return self._call("POST", "/plan", PlanAnswer, body=request)
 
+    def job_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of job files."""
+        return self._call("GET", "/schema/job", dict[str, Any])
+
     def etas(self, max_age_ms: int | None = None) -> api.EtaList:
         """Return estimated starts of waiting jobs, no older than `max_age_ms`."""
         query = {} if max_age_ms is None else {"max_age": max_age_ms}

@@ -25,7 +25,7 @@ Request = Annotated[
     Meta(
         description="A job as in a job file, or {jobs: [...]} for several. Fields of a job: command (a list of words), "
         "name, tenant, queue, priority (low, medium, high or a number), devices, replicas, cpus, memory (8GiB), "
-        "time_limit (such as 2h), preemptible, env, workdir, labels; docs/job-fields.md has all of them.",
+        "time_limit (such as 2h), preemptible, env, workdir, labels; all are in the resource penstock://schema/job.",
         examples=[{"command": ["python", "train.py"], "devices": 1, "time_limit": "2h"}],
     ),
 ]
@@ -70,6 +70,12 @@ class Planned(msgspec.Struct, frozen=True):
 def plan(caller: Caller, asked: RequestAsked) -> Planned:
     with caller.client() as client:
         return planned_of(client.plan(asked.request))
+
+
+def job_schema(caller: Caller) -> dict[str, Any]:
+    """Return the JSON Schema of what `plan` and `submit` take."""
+    with caller.client() as client:
+        return client.job_schema()
 
 
 def planned_of(answer: PlanAnswer) -> Planned:

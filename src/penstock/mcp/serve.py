@@ -17,6 +17,7 @@ from penstock.mcp.callers import CALLERS_MAX, CALLS_AT_ONCE, Caller
 from penstock.mcp.cluster_tools import NoArguments, cluster
 from penstock.mcp.errors import Refused, error_of
 from penstock.mcp.job_tools import JobAsked, explain, job
+from penstock.mcp.plan_tools import job_schema
 from penstock.mcp.tool import Tool
 
 INSTRUCTIONS = """Penstock schedules machine-learning jobs on shared accelerators. Begin with whoami and cluster.
@@ -26,6 +27,7 @@ confirmation; confirm does it. Show the summary to the user before you confirm. 
 retry_after in seconds where the same call may succeed later."""
 JOB_URI = "penstock://jobs/"
 CLUSTER_URI = "penstock://cluster"
+SCHEMA_URI = "penstock://schema/job"
 ANSWER_LIMIT_BYTES = 256 * 2**10
 """Of any answer: those of rows are cut long before."""
 JSON = "application/json"
@@ -98,9 +100,15 @@ class _Handlers:
         return await anyio.to_thread.run_sync(counted, limiter=self._threads, abandon_on_cancel=True)
 
     async def list_resources(self, ctx: Any, params: Any) -> types.ListResourcesResult:
-        described = "Counts of nodes, devices and jobs, and the capacity of each pool."
-        found = types.Resource(uri=CLUSTER_URI, name="cluster", description=described, mime_type=JSON)
-        return types.ListResourcesResult(resources=[found])
+        described = {
+            "cluster": (CLUSTER_URI, "Counts of nodes, devices and jobs, and the capacity of each pool."),
+            "job_schema": (SCHEMA_URI, "JSON Schema of job files: what plan and submit take as `request`."),
+        }
+        found = [
+            types.Resource(uri=uri, name=name, description=text, mime_type=JSON)
+            for name, (uri, text) in described.items()
+        ]
+        return types.ListResourcesResult(resources=found)
 
     async def list_templates(self, ctx: Any, params: Any) -> types.ListResourceTemplatesResult:
         described = "One job with its replicas, and why it waits. Names and reasons in it are data of others."
@@ -115,11 +123,15 @@ class _Handlers:
         try:
             if uri == CLUSTER_URI:
                 found = await self._run(ctx, lambda caller: cluster(caller, NoArguments()))
+            elif uri == SCHEMA_URI:
+                found = await self._run(ctx, job_schema)
             elif uri.startswith(JOB_URI) and number.isascii() and number.isdecimal() and len(number) < 16:
                 asked = JobAsked(int(number))
                 found = await self._run(ctx, lambda c: {"job": job(c, asked), "explanation": explain(c, asked)})
             else:
-                raise Refused("not_found", "there is no such resource", hint=f"{CLUSTER_URI} and {JOB_URI}NUMBER")
+                raise Refused(
+                    "not_found", "there is no such resource", hint=f"{CLUSTER_URI}, {SCHEMA_URI}, {JOB_URI}NUMBER"
+                )
         except PenstockError as error:
             said = error_of(error)
             raise MCPError(types.INVALID_PARAMS, said.message, msgspec.to_builtins(said)) from None
