@@ -74,10 +74,10 @@ class World:
     def call(self, token: str, tool: str, **arguments: Any) -> Answer:
         return self.talk(token, lambda client: called(client, tool, arguments))
 
-    def post(self, token: str, **headers: str) -> httpx2.Response:
+    def post(self, token: str, method: str = "tools/list", params: Any = None, **headers: str) -> httpx2.Response:
         """Send one raw request, with other headers than a client's own."""
         sent = {"Accept": "application/json, text/event-stream", "Authorization": f"Bearer {token}"} | headers
-        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}
         return httpx2.post(self.url, json=body, headers={k.replace("_", "-"): v for k, v in sent.items()})
 
 

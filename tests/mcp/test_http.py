@@ -56,6 +56,13 @@ def test_the_host_is_checked_before_any_token(world: World, monkeypatch: pytest.
     assert world.post("unknown", Host="evil.example").status_code == 421
 
 
+def test_there_is_no_session_to_take_over_or_to_fill_up(world: World) -> None:
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    answer = world.post(world.token("ann"), "initialize", params)
+    assert answer.json()["result"]["serverInfo"]["name"] == "penstock"
+    assert "mcp-session-id" not in answer.headers
+
+
 def test_only_posts_are_answered(world: World) -> None:
     headers = {"Authorization": f"Bearer {world.token('ann')}", "Accept": "text/event-stream"}
     for method in ("GET", "DELETE"):
