@@ -95,6 +95,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m bench.end_to_end
 	$(BIN)/python -m bench.submit
 	$(BIN)/python -m bench.core_cycle
+	$(BIN)/python -m bench.top
 	$(BIN)/python -m bench.kueue_scenario --only baseline
 	@[ -z "$$PENSTOCK_TRACES" ] || $(BIN)/python -m bench.placement_quality
 	@[ -z "$$PENSTOCK_TRACES" ] || $(BIN)/python -m bench.elastic_quality

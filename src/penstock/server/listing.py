@@ -138,11 +138,14 @@ FILTERS: dict[str, Filter[Entry]] = {
 }
 
 
-def job_table(reason_of: Callable[[Entry], str]) -> ListTable[Entry]:
+def job_table(
+    reason_of: Callable[[Entry], str], likely_ms_of: Callable[[Entry], int | None] = lambda job: None
+) -> ListTable[Entry]:
     """Return what the list of jobs can be asked for.
 
     Args:
         reason_of: the short code of why a job waits, or ended; empty: none.
+        likely_ms_of: when a waiting job is expected to start (unix ms); None: not estimated.
     """
     return ListTable(
         key="jobs",
@@ -161,6 +164,7 @@ def job_table(reason_of: Callable[[Entry], str]) -> ListTable[Entry]:
             "devices": _devices,
             "started": _started_ms,
             "ends": _ends_ms,
+            "starts": likely_ms_of,
             "preemptions": lambda job: job.preemptions,
         },
         filters={**FILTERS, "reason": Filter(_REASON, "", lambda text: lambda job: reason_of(job) == text)},

@@ -210,3 +210,30 @@ def test_help_opens_over_any_page_and_keys_of_actions_do_nothing_below_it(world:
             await screen.until(lambda: "struck through" not in screen.text, "the list")
 
     played(walk())
+
+
+def test_orders_are_the_servers_and_the_filter_stays(own: World) -> None:
+    own.submit(name="runs", devices=4, replicas=2)
+    own.submit(name="low", devices=4, priority="low")
+    own.submit(name="high", devices=4, priority="high", replicas=2)
+
+    async def walk() -> None:
+        async with opened(own.server, token=own.ann) as screen:
+            await screen.shows("by priority")
+            await screen.press("slash")
+            await screen.type("user:ann")
+            await screen.press("enter")
+            for order, first in (
+                ("by priority", "high"),
+                ("next to start first", "low"),
+                ("longest waiting first", "low"),
+                ("most devices first", "high"),
+            ):
+                await screen.shows(f"filter user:ann: 2 waiting; {order}")
+                await screen.looks(1)
+                assert f" {first} " in screen.cursor
+                await screen.press("s")
+            await screen.press("3", "s")
+            await screen.shows("2 nodes: 2 ready", "most free first")
+
+    played(walk())

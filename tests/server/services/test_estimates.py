@@ -52,6 +52,24 @@ def test_waiting_jobs_are_told_when_they_start(quick):
     assert sum(score.overall.parts) == score.overall.count
 
 
+def test_lists_say_when_each_waiting_job_is_expected_to_start(quick):
+    jobs = Jobs(quick.client)
+    holder = jobs.submit("sleep 60", devices=2, time_limit="2m", name="listed-runs")
+    waiting = [jobs.submit("true", devices=2, time_limit="1m", name=f"listed-{i}") for i in range(3)]
+
+    def listed():
+        found = quick.client.jobs(name="listed-*", sort="starts").jobs
+        return found if sum(bool(job.start_likely_ms) for job in found) == 3 else None
+
+    found = until(listed, "estimates in the list")
+    for job in (holder, *waiting):
+        quick.client.cancel(job)
+        jobs.ended(job)
+    assert [job.id for job in found] == [*waiting, holder]
+    assert sorted(job.start_likely_ms for job in found[:3]) == [job.start_likely_ms for job in found[:3]]
+    assert found[3].start_likely_ms == 0
+
+
 def test_a_log_with_estimates_is_decided_again_as_it_was(quick):
     records = list(quick.client.all_events())
     assert estimates(quick)

@@ -2,7 +2,8 @@
 
 import sys
 import time
-from typing import Annotated
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +12,9 @@ from penstock.cli.options import one_of
 from penstock.cli.output import Console, say
 from penstock.cli.place import client_of
 from penstock.cli.top.looks import VIEWS, ListWanted, banner, listing
+
+if TYPE_CHECKING:
+    from penstock.client import Client
 
 ROWS = 20
 """Rows printed where standard output is no terminal."""
@@ -26,15 +30,18 @@ def top(
 ) -> None:
     """Show queue, nodes, devices and jobs on a full screen. Without a terminal it prints one view and ends."""
     wanted = ListWanted(one_of("view", view, VIEWS), filter)
-    client = client_of()
-    me = client.me()  # a server that is away or refuses is an error before the screen opens
-    if sys.stdout.isatty() and sys.stdin.isatty():
-        client.close()
-        _open(wanted)
-        return
-    now_ms = time.time_ns() // 1_000_000
+    with closing(client_of()) as client:
+        user = client.me().user  # a server that is away or refuses is an error before the screen opens
+        if not (sys.stdout.isatty() and sys.stdin.isatty()):
+            _print(client, wanted, user)
+            return
+    _open(wanted)
+
+
+def _print(client: "Client", wanted: ListWanted, user: str) -> None:
+    """Print the first rows of a view."""
     totals, alerts = banner(client.cluster(), client.alerts())
-    shown = listing(client, wanted, me.user, now_ms, limit=ROWS)
+    shown = listing(client, wanted, user, time.time_ns() // 1_000_000, limit=ROWS)
     say(totals, alerts, "")
     if shown.rows:
         Console().print(shown.table())

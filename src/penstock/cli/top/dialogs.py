@@ -12,12 +12,13 @@ from textual.widgets import Input, Static
 from penstock.core.model.foreign import one_line
 
 HELP = """\
-move      arrows, j k, PgUp PgDn, g G (first, last); the mouse works, too
+move      arrows, j k, PgUp PgDn, g G (first, last); or the mouse
 views     1-6, Tab, Shift-Tab; or click
 open      Enter: a job, an array's members, a node, an alert
 back      Esc: closes a page, then the filter
 filter    /  text in a name, user, label; or user:NAME tenant: queue:
              name:PATTERN label:K=V array:N. A number opens that job.
+sort      s: the view's next order, as the line above the keys says
 log       l; / searches in what is loaded, n N go to the next match
 explain   e: why a job waits, what would let it start
 cancel c  hold h  release r  priority p: each asks first

@@ -14,6 +14,7 @@ from penstock.cli.top.dialogs import Ask
 from penstock.cli.top.jobs import AlertPage, JobPage
 from penstock.cli.top.looks import (
     JOB_VIEWS,
+    SORTS,
     STATES,
     TITLES,
     VIEWS,
@@ -61,6 +62,7 @@ class ListPage(Page):
         Binding("l", "pane('log')", "Log"),
         Binding("e", "pane('why')", "Explain"),
         Binding("escape", "back", "Back", show=False),
+        Binding("s", "sort", "Sort", show=False),
         Binding("tab", "next(1)", "Next view", show=False),
         Binding("shift+tab", "next(-1)", "View before", show=False),
         *(Binding(str(at + 1), f"view('{view}')", TITLES[view], show=False) for at, view in enumerate(VIEWS)),
@@ -137,7 +139,7 @@ class ListPage(Page):
         elif isinstance(thing, Alert):
             self.app.push_screen(AlertPage(thing))
         elif thing.array_counts:
-            self._turn_to(ListWanted(self.wanted.view, f"array:{thing.array_id}"), [])
+            self._turn_to(ListWanted(self.wanted.view, f"array:{thing.array_id}", sort=self.wanted.sort), [])
         else:
             self.app.push_screen(JobPage(thing.id, pane))
 
@@ -158,6 +160,13 @@ class ListPage(Page):
     def action_next(self, step: int) -> None:
         self.action_view(VIEWS[(VIEWS.index(self.wanted.view) + step) % len(VIEWS)])
 
+    def action_sort(self) -> None:
+        """Ask for the next order of the view; the filter stays."""
+        orders = SORTS[self.wanted.view]
+        if orders:
+            following = orders[(orders.index(self.wanted.order) + 1) % len(orders)]
+            self._turn_to(ListWanted(self.wanted.view, self.wanted.filter, sort=following), [])
+
     def action_pane(self, pane: str) -> None:
         row = self.query_one(Rows).selected
         if row is not None and isinstance(row.thing, api.JobView):
@@ -165,7 +174,7 @@ class ListPage(Page):
 
     def action_back(self) -> None:
         if self.wanted.filter or self._before:
-            self._turn_to(ListWanted(self.wanted.view), [])
+            self._turn_to(ListWanted(self.wanted.view, sort=self.wanted.sort), [])
 
     def action_filter(self) -> None:
         view = self.wanted.view
@@ -178,7 +187,7 @@ class ListPage(Page):
         if self.wanted.view in JOB_VIEWS and text.isdecimal():
             self.app.push_screen(JobPage(int(text), "facts"))
         else:
-            self._turn_to(ListWanted(self.wanted.view, text), [])
+            self._turn_to(ListWanted(self.wanted.view, text, sort=self.wanted.sort), [])
 
 
 def _ask(wanted: ListWanted, client: Client, user: str, now_ms: int) -> Listing:

@@ -29,7 +29,30 @@ PAGE_ROWS = 100
 FILTERS = ("name", "user", "tenant", "queue", "label", "array")
 """Words before `:` in a filter of jobs; a word without one is part of a name."""
 STATES = {"queue": ("waiting",), "running": ("running", "starting", "stopping", "suspended"), "mine": ()}
-SORTS = {"queue": "priority", "running": "newest", "mine": "newest"}
+_OF_NODES = ("name", "-free", "-used", "state")
+SORTS: dict[str, tuple[str, ...]] = {
+    "queue": ("priority", "starts", "submitted", "-devices"),
+    "running": ("newest", "ends", "started", "-devices"),
+    "mine": ("newest", "priority", "submitted"),
+    "nodes": _OF_NODES,
+    "devices": _OF_NODES,
+    "node": (),
+    "alerts": (),
+}
+"""Orders of each view that the server knows; the first is the view's own."""
+SORT_TEXT = {
+    "priority": "by priority",
+    "starts": "next to start first",
+    "submitted": "longest waiting first",
+    "-devices": "most devices first",
+    "newest": "newest first",
+    "ends": "next to end first",
+    "started": "longest running first",
+    "name": "by name",
+    "-free": "most free first",
+    "-used": "most used first",
+    "state": "by state",
+}
 BAR_WIDTH = 8
 
 
@@ -42,6 +65,13 @@ class ListWanted(NamedTuple):
     """Of the page, as the page before gave it; empty: the first."""
     begin: int = 0
     """Rows on the pages before."""
+    sort: str = ""
+    """One of the view's orders; empty: its first."""
+
+    @property
+    def order(self) -> str:
+        """The order that is asked for; empty: the view has none."""
+        return self.sort or next(iter(SORTS[self.view]), "")
 
 
 class Row(NamedTuple):
@@ -113,7 +143,7 @@ def _asked(client: Client, wanted: ListWanted, user: str, now_ms: int, limit: in
         return _alerts(client.alerts(), wanted)
     if wanted.view == "node":
         return _node(client.node_list(name=wanted.filter, limit=1).nodes, wanted)
-    query = {"search": wanted.filter, "cursor": wanted.cursor}
+    query = {"search": wanted.filter, "cursor": wanted.cursor, "sort": wanted.order}
     found = client.node_list(**{name: text for name, text in query.items() if text}, limit=limit)
     return _nodes(found, wanted) if wanted.view == "nodes" else _devices(found, wanted)
 
@@ -123,7 +153,7 @@ def _asked(client: Client, wanted: ListWanted, user: str, now_ms: int, limit: in
 
 def job_query(wanted: ListWanted, user: str) -> dict[str, Any]:
     """Return the query for a list of jobs. Raises: InvalidInput for a filter that cannot be read."""
-    query: dict[str, Any] = {"state": STATES[wanted.view], "sort": SORTS[wanted.view], "cursor": wanted.cursor}
+    query: dict[str, Any] = {"state": STATES[wanted.view], "sort": wanted.order, "cursor": wanted.cursor}
     if wanted.view == "mine":
         query["user"] = user
     for name, text in _parsed(wanted.filter):
@@ -173,8 +203,10 @@ def _count_note(wanted: ListWanted, rows: Sequence[Row], found: api.JobList, tot
         return {"queue": "no jobs wait", "running": "no jobs run", "mine": "you have no live jobs"}[wanted.view]
     arrays = any(job.array_counts for job in found.jobs)
     if not wanted.begin and not found.next_cursor:
-        return f"{total:,} {what}" + (f", in {counted(len(rows), 'row')}: an array is one" if arrays else "")
-    return f"rows {wanted.begin + 1:,}-{wanted.begin + len(rows):,}; {total:,} {what}"
+        whole = f"{total:,} {what}" + (f", in {counted(len(rows), 'row')}: an array is one" if arrays else "")
+    else:
+        whole = f"rows {wanted.begin + 1:,}-{wanted.begin + len(rows):,}; {total:,} {what}"
+    return f"{whole}; {SORT_TEXT[wanted.order]}"
 
 
 def job_key(job: api.JobView) -> str:
@@ -292,7 +324,8 @@ def _node_note(found: api.NodeList, wanted: ListWanted) -> str:
     states = ", ".join(f"{count:,} {state}" for state, count in sorted(found.totals.items()))
     models = ", ".join(f"{one.model} {one.used:,} of {one.total:,} held" for one in found.devices)
     part = f"nodes {wanted.begin + 1:,}-{wanted.begin + len(found.nodes):,} of " if len(found.nodes) < total else ""
-    return f"{part}{counted(total, 'node')}: {states}{'; ' if models else ''}{models}"
+    order = f"; {SORT_TEXT[wanted.order]}" if wanted.sort else ""
+    return f"{part}{counted(total, 'node')}: {states}{'; ' if models else ''}{models}{order}"
 
 
 def _node_cells(node: api.NodeView) -> tuple[Cell, ...]:

@@ -66,11 +66,11 @@ class JobViews:
             found.append(live_job(job, full=full, waits_for=reason, reached=reached, likely_ms=likely_ms))
         return found
 
-    def _likely_ms(self, job: Job) -> int:
+    def _likely_ms(self, job: Job | FinishedJob) -> int:
         """Return when a waiting job is expected to start, as last estimated; 0: nobody knows."""
         if self._estimates is None or job.state != "waiting":
             return 0
-        times = self._estimates.known(job.id)
+        times = self._estimates.known(JobId(job.id))
         return times[1] if times is not None else 0
 
     def _waiting_reason(self, job: Job, now_ms: int) -> str:
@@ -92,7 +92,7 @@ class JobViews:
 
     def page(self, scope: Scope, query: ListQuery, *, finished: bool, fold_arrays: bool) -> Response:
         """Return the answer with one page of a list."""
-        reads, table = self._backend.reads, job_table(self.reasons())
+        reads, table = self._backend.reads, job_table(self.reasons(), lambda job: self._likely_ms(job) or None)
         found = page_of(table, query, scope, reads, finished=finished, fold_arrays=fold_arrays)
         live = self.live(row.job for row in found.rows if isinstance(row.job, Job))
         ended = finished_views(reads, [row.job for row in found.rows if not isinstance(row.job, Job)])
