@@ -3,11 +3,30 @@
 import socket
 import sys
 
+import anyio
 import pytest
+from mcp import Client as McpClient
+from mcp import StdioServerParameters
 
 from penstock.cli.errors import UsageError
 from penstock.cli.mcp import mcp
 from penstock.core.model.errors import PenstockError
+from tests.mcp.conftest import Answer, called
+from tests.server.conftest import server as server
+from tests.server.harness import Server, environment
+
+
+def test_the_server_on_the_data_folder_is_asked(server: Server) -> None:
+    given = environment(server.root, PENSTOCK_HOME=str(server.data.root))
+    command = StdioServerParameters(command=sys.executable, args=["-m", "penstock.cli.main", "mcp"], env=given)
+
+    async def run() -> tuple[Answer, Answer]:
+        async with McpClient(command) as client:
+            return await called(client, "cluster", {}), await called(client, "drain", {"node": "n1"})
+
+    cluster, drain = anyio.run(run)
+    assert cluster.good["nodes_ready"] == 2
+    assert drain.error["code"] == "read_only"
 
 
 def test_without_the_extra_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,15 @@ from typing import Any
 
 import pytest
 
-from penstock.mcp.budget import Cost
+from penstock.client import Client
+from penstock.mcp.budget import Budget, Cost
+from penstock.mcp.callers import Caller
 from penstock.mcp.confirmations import CONFIRM_WITHIN_S, PENDING_MAX, Confirmations, Made, Pending
 from penstock.mcp.errors import Refused
-from tests.mcp.conftest import Answer, World
+from penstock.mcp.plan_tools import RequestAsked
+from penstock.mcp.write_tools import ConfirmAsked, submit
+from penstock.mcp.write_tools import confirm as make
+from tests.mcp.conftest import LIMITS, Answer, World
 
 JOB = {"command": "sleep 30", "devices": 1, "time_limit": "1h", "tenant": "alpha"}
 
@@ -125,6 +130,17 @@ def test_what_the_server_refuses_costs_nothing(world: World) -> None:
     assert caller is not None
     world.callers.leave(caller)
     assert caller.budget.left.writes == 3
+
+
+def test_a_change_whose_answer_is_lost_may_be_made_and_stays_spent(world: World) -> None:
+    url = [world.server.url]
+    caller = Caller(lambda: Client.at(url[0], token=world.server.token, insecure=True), Budget(LIMITS), writes=True)
+    preview = submit(caller, RequestAsked(JOB))
+    caller.close()
+    url[0] = "http://127.0.0.1:9"
+    with pytest.raises(Refused, match="it may be done, or not") as raised:
+        make(caller, ConfirmAsked(confirmation=preview.confirmation, summary=preview.summary))
+    assert (raised.value.code, caller.budget.left.jobs) == ("unknown_outcome", 1)
 
 
 def test_an_action_is_made_on_the_jobs_that_were_shown(world: World) -> None:

@@ -11,6 +11,7 @@ from penstock.api.jobs import LISTED, ActionAnswer
 from penstock.client import Client
 from penstock.client.errors import ApiProblem
 from penstock.core.model.actions import JobAction
+from penstock.core.model.errors import PenstockError
 from penstock.core.model.foreign import one_line
 from penstock.core.model.words import counted
 from penstock.mcp.budget import MILLI_MS_PER_HOUR, Cost, Left
@@ -157,17 +158,23 @@ class Confirmed(msgspec.Struct, frozen=True):
 
 
 def confirm(caller: Caller, asked: ConfirmAsked) -> Confirmed:
-    """Make a change that was shown. The server checks the rights of the token once more."""
+    """Make a change that was shown. The server checks the rights of the token once more.
+
+    Raises: Refused, with the code `unknown_outcome` where the change may have been made all the same: its budget stays
+        spent. ApiProblem where it was surely not made.
+    """
     pending = caller.confirmations.take(asked.confirmation, asked.summary)
     caller.budget.take(pending.cost)
     key = hashlib.sha256(asked.confirmation.encode()).hexdigest()
     try:
         with caller.client() as client:
             made = pending.make(client, key)
-    except ApiProblem as problem:
-        if problem.details.status < 500:  # it was surely not done
+    except PenstockError as error:
+        if isinstance(error, ApiProblem) and error.details.status < 500:  # it was surely not done
             caller.budget.give_back(pending.cost)
-        raise
+            raise
+        text = f"it may be done, or not: {error.message}"
+        raise Refused("unknown_outcome", text, hint="look (jobs, nodes) before you ask for it again") from error
     return Confirmed(made.done, made.jobs, list(made.left_alone), caller.budget.left)
 
 
