@@ -406,6 +406,8 @@ OPERATIONS = {
     "GET /jobs/{job_id}": Row("see", targets=SEEN),
     "GET /jobs/{job_id}/explanation": Row("see", targets=SEEN),
     "GET /jobs/{job_id}/events": Row("see", targets=SEEN),
+    "GET /jobs/{job_id}/eta": Row("see", targets=SEEN),
+    "GET /jobs/{job_id}/diagnosis": Row("see", targets=SEEN),
     "GET /jobs/{job_id}/outputs": Row("see", targets=SEEN),
     "GET /jobs/{job_id}/logs": Row("see", query="?attempt=1", targets=SEEN),
     "POST /jobs/actions": Row("act on many", body={"action": "cancel", "select": Named("select")}),
@@ -826,7 +828,8 @@ def probes(world: World) -> list[tuple[str, str, Any]]:
         *(("GET", f"/invoices/INV-00000{number}?format={kind}&language={language}", None)
           for number in (1, 2) for kind in ("json", "csv", "html") for language in ("en", "zh")),
         *(("GET", f"/jobs/{job_id}{what}", None)
-          for job_id in world.jobs.values() for what in ("", "/explanation", "/events", "/outputs", "/logs?attempt=1")),
+          for job_id in world.jobs.values()
+          for what in ("", "/eta", "/diagnosis", "/explanation", "/events", "/outputs", "/logs?attempt=1")),
         *(("GET", f"/timeline?by={by}", None) for by in ("node", "tenant", "user", "job")),
         ("POST", "/plan", room),
         ("POST", "/plan", {**room, "preemptible": False}),

@@ -104,6 +104,7 @@ PROBLEMS: dict[str, str] = {
     "unknown_rack": "there is no such rack",
     "unknown_resource": "there is no such kind of resource",
     "unknown_secret": "the user and the tenant have no such secret",
+    "unknown_series": "there is no such series",
     "unknown_setting": "there is no such setting",
     "unknown_state": "there is no such state of jobs",
     "unknown_tenant": "there is no such tenant, or the token does not reach it",

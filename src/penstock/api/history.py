@@ -61,6 +61,36 @@ class TimelineView(msgspec.Struct, frozen=True):
     """Allocations that ended before may be missing; 0: none are."""
 
 
+class ToldEta(msgspec.Struct, frozen=True):
+    """An estimate of a start: 1, 5 and 9 of 10 starts should come before these times (unix ms; 0: unknown)."""
+
+    made_ms: int
+    early_ms: int
+    likely_ms: int
+    late_ms: int
+
+
+class JobEta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When a job starts; of one that has started, how right the estimates of that start were."""
+
+    job: int
+    state: str
+    text: str
+    """For people."""
+    now: ToldEta | None = None
+    """The present estimate of a job that waits."""
+    first: ToldEta | None = None
+    """The first that was noted in the log since it began to wait."""
+    last: ToldEta | None = None
+    """The last one."""
+    started_ms: int = 0
+    """When it really started; 0: it waits, or nothing was estimated."""
+    off_ms: int = 0
+    """By how much it started later than the likely time of the last estimate; negative: sooner."""
+    in_interval: bool | None = None
+    """Whether the start came between the early and the late time of the last estimate."""
+
+
 class SeriesView(msgspec.Struct, frozen=True, omit_defaults=True):
     """One course over time, a point for each step; None where nothing is known, and ahead."""
 

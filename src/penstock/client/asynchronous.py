@@ -221,6 +221,8 @@ class AsyncClient:
     logs = _later(ApiClient.logs)
     search_log = _later(ApiClient.search_log)
     attempts = _later(ApiClient.attempts)
+    job_eta = _later(ApiClient.job_eta)
+    diagnosis = _later(ApiClient.diagnosis)
     series = _later(ApiClient.series)
     checkpoint = _later(ApiClient.checkpoint)
     job_events = _later(ApiClient.job_events)

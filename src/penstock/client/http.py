@@ -14,25 +14,23 @@ from penstock.api.invoices import InvoiceList
 from penstock.api.jobs import ActionAnswer, AttemptList, JobSeriesList, LogMatches
 from penstock.api.quotas import PoolList, QuotaList
 from penstock.api.usage import UsageList, WasteList
-from penstock.api.whatif import WhatIfList, WhatIfView
 from penstock.client import proof
-from penstock.client.calling import HttpCaller
 from penstock.client.endpoints import Endpoint, endpoint_of, parsed, running_on, trusted_by
 from penstock.client.errors import ServerNotRunning
+from penstock.client.history import HistoryCalls
 from penstock.core.model.actions import JobAction
 from penstock.core.model.answers import Alert, PlanAnswer, PoolStats, Score
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.explanation import Explanation
 
 if TYPE_CHECKING:  # and imported by the methods that return them: few programs need them
-    from penstock.api.history import SeriesList, TimelineView
     from penstock.api.notifications import NotificationList, NotificationMade, NotificationTested
     from penstock.api.scheduling import CycleView, DefragList
     from penstock.api.sessions import LoginLink
     from penstock.core.model.events import Record
 
 
-class ApiClient(HttpCaller):
+class ApiClient(HistoryCalls):
     """Talks to one server, or to another of the same cluster that it knows of."""
 
     @classmethod
@@ -96,35 +94,6 @@ class ApiClient(HttpCaller):
         """Return estimated starts of waiting jobs, no older than `max_age_ms`."""
         query = {} if max_age_ms is None else {"max_age": max_age_ms}
         return self._call("GET", "/eta", api.EtaList, query=query)
-
-    def timeline(self, /, **query: Any) -> "TimelineView":
-        """Return what jobs held: `from` and `until` (times with offset), by, node, tenant, user, job, limit, cursor."""
-        from penstock.api.history import TimelineView
-
-        return self._call("GET", "/timeline", TimelineView, query=query)
-
-    def cluster_series(self, /, *names: str, **query: Any) -> "SeriesList":
-        """Return courses over time: `from` and `until` (times with offset), step, tenant."""
-        from penstock.api.history import SeriesList
-
-        return self._call(
-            "GET", "/series", SeriesList, query={**query, **({"names": ",".join(names)} if names else {})}
-        )
-
-    def begin_whatif(self, asked: Mapping[str, Any]) -> WhatIfView:
-        """Replay the cluster's jobs under other rules: set, policies, nodes, since. It goes on beside the server."""
-        return self._call("POST", "/whatif", WhatIfView, body=asked)
-
-    def whatif(self, whatif_id: str) -> WhatIfView:
-        """Return how far a what-if is, and what it has come to."""
-        return self._call("GET", f"/whatif/{quote(whatif_id, safe='')}", WhatIfView)
-
-    def whatifs(self) -> list[WhatIfView]:
-        """Return those of the last hour, newest first, without their results."""
-        return self._call("GET", "/whatif", WhatIfList).whatifs
-
-    def cancel_whatif(self, whatif_id: str) -> WhatIfView:
-        return self._call("DELETE", f"/whatif/{quote(whatif_id, safe='')}", WhatIfView)
 
     def eta_calibration(self) -> Score:
         """Return the accuracy of past estimates of starts."""

@@ -26,6 +26,9 @@ METRICS: dict[str, Metric] = {
     "control_cycle_s": Metric("measured", "s", "one scheduling cycle, beside the thread that commits"),
     "control_requests": Metric("counter", "requests", "decided by the control loop: calls, reports of nodes, plans"),
     "control_events": Metric("counter", "events", "written into the log"),
+    "submit_s": Metric(
+        "measured", "s", "one submit: from when the control loop was asked until its answer was on disk"
+    ),
     "access_notes": Metric(
         "counter",
         "attempts",

@@ -26,6 +26,7 @@ from penstock.server.routes.events import event_routes
 from penstock.server.routes.history import history_routes
 from penstock.server.routes.invoices import invoice_routes, payment_routes
 from penstock.server.routes.job_actions import job_action_routes
+from penstock.server.routes.job_findings import job_findings_routes
 from penstock.server.routes.job_story import job_story_routes
 from penstock.server.routes.jobs import JobViews, job_routes
 from penstock.server.routes.nodes import node_routes
@@ -81,6 +82,7 @@ def create_app(
     scheduling_routes(app, backend, caller)
     foresight_routes(app, backend, estimates, caller)
     event_routes(app, backend, caller)
+    job_findings_routes(app, backend, estimates, history, caller)
     history_routes(app, backend, history, caller)
     series_routes(app, backend, history, caller)
     whatif_routes(app, backend, lab, caller)

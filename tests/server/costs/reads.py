@@ -65,7 +65,7 @@ def _jobs() -> Iterator[Case]:
     yield _read(
         f"/jobs/{past.own_gang()}/explanation", "a job of 64 groups and 8 other shapes", operation=f"{one}/explanation"
     )
-    for part in ("explanation", "events", "outputs", "attempts", "series"):
+    for part in ("eta", "diagnosis", "explanation", "events", "outputs", "attempts", "series"):
         where = f"/jobs/{{job_id}}/{part}"
         yield _read(f"/jobs/{live}/{part}", "a waiting job", operation=where)
         yield _read(f"/jobs/{ended}/{part}", "a finished job", operation=where)

@@ -65,6 +65,8 @@ BUDGETS: dict[str, CostBudget] = {
     "GET /jobs/{job_id}": LIGHT,
     "GET /jobs/{job_id}/explanation": PAGE,
     "GET /jobs/{job_id}/events": LIGHT,
+    "GET /jobs/{job_id}/eta": LIGHT,
+    "GET /jobs/{job_id}/diagnosis": LIGHT,
     "GET /jobs/{job_id}/outputs": LIGHT,
     "GET /jobs/{job_id}/logs": LIGHT,
     "GET /jobs/{job_id}/logs/search": SEARCH,

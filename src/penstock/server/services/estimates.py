@@ -132,6 +132,11 @@ class EstimateService:
         waiting = self._backend.state.jobs.page(0, WANTED_MAX + 1, None, ["waiting"])
         return any(job.id not in listed for job in waiting)
 
+    @property
+    def made_ms(self) -> int:
+        """Time of the state that the latest estimates were made on (unix ms); 0: there are none."""
+        return self._last.made_ms
+
     def known(self, job_id: JobId) -> Times | None:
         """Return early, likely and late start (unix ms) as of the last look; None where it had no estimate."""
         if self._backend.clock.unix_ms() - self._last.made_ms > KNOWN_MS:

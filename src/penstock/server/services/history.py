@@ -22,6 +22,8 @@ from penstock.core.ledger.rings import Points, RingImage, Rings, summed
 from penstock.core.ledger.timeline import PastAllocations, PastImage
 from penstock.core.model.errors import StoreError
 from penstock.core.model.events import Record
+from penstock.core.model.ids import JobId
+from penstock.core.predict.outcomes import OutcomeImage, StartOutcome, StartOutcomes
 from penstock.ports import ProjectionStore
 from penstock.server.backend import Backend
 from penstock.server.services.periodic import repeat
@@ -53,6 +55,7 @@ class HistoryImage(msgspec.Struct, frozen=True):
     past: PastImage
     levels: LevelImage
     rings: RingImage
+    outcomes: OutcomeImage
 
 
 class Span(NamedTuple):
@@ -100,6 +103,7 @@ class HistoryService:
         self._lock = threading.Lock()
         self._levels: Levels | None = None
         self._past, self._rings, self._samples = PastAllocations(), Rings(), Rings()
+        self._outcomes = StartOutcomes()
         self._sample_at_ms = 0
         self._seen: dict[str, tuple[int, float]] = {}
         """Count and sum of measured values at the last sample."""
@@ -129,6 +133,12 @@ class HistoryService:
             log = self._folded().log
             source = self._past.between(from_ms, until_ms, log.open())
             return Span(source, log.seq, log.seq >= wanted, self._past.since_ms)
+
+    def start_outcome(self, job_id: JobId) -> StartOutcome | None:
+        """Return what was estimated of a job's present or last start; None: nothing, or it is long ago."""
+        self._follow(BATCH)
+        with self._lock:
+            return self._outcomes.of(job_id)
 
     def keys(self) -> list[Key]:
         """Return all levels and counts that there are, sampled ones, too."""
@@ -171,6 +181,7 @@ class HistoryService:
 
     def _take(self, levels: Levels, record: Record, now_ms: int) -> None:
         self._past.add(levels.take(record))
+        self._outcomes.take(record)
         at_ms = levels.log.time_ms
         for key in levels.changed:
             self._rings.level(key, levels.values[key], at_ms, max(at_ms, now_ms))
@@ -222,6 +233,7 @@ class HistoryService:
                 log.warning("the history is folded again", extra={"error": str(error)})
         self._levels = Levels(AllocationLog(image.log if image else None), image.levels if image else None)
         self._past, self._rings = PastAllocations(image.past if image else None), Rings(image.rings if image else None)
+        self._outcomes = StartOutcomes(image.outcomes if image else None)
         self._kept_seq = self._levels.log.seq
 
     def _save(self) -> None:
@@ -230,7 +242,9 @@ class HistoryService:
             if levels.log.seq < self._kept_seq + KEEP_EVERY_RECORDS:
                 return
             seq = self._kept_seq = levels.log.seq
-            image = HistoryImage(levels.log.image(), self._past.image(), levels.image(), self._rings.image())
+            image = HistoryImage(
+                levels.log.image(), self._past.image(), levels.image(), self._rings.image(), self._outcomes.image()
+            )
             body = msgspec.msgpack.encode(image)
         try:
             self._store.save_projection(NAME, seq, body)
