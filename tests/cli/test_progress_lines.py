@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
+from penstock.cli import progress as bars
 from penstock.cli.progress import ProgressLines, progress
+from tests.server.harness import Jobs, until
 
 
 class Told:
@@ -82,3 +84,91 @@ def test_a_terminal_has_a_bar_and_no_lines(monkeypatch):
     with progress("title", total=1, quiet=False) as on_share:
         assert on_share is not None
         assert not isinstance(on_share, ProgressLines)
+
+
+class Screen(io.StringIO):
+    """What a terminal is sent."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def screen_of(monkeypatch):
+    """Return what is standard error from now on; pytest would take it back from a fixture."""
+    made = Screen()
+    monkeypatch.setattr(sys, "stderr", made)
+    monkeypatch.setenv("TERM", "xterm")
+    return made
+
+
+def test_what_is_waited_for_is_shown_once_it_takes_longer(monkeypatch):
+    screen = screen_of(monkeypatch)
+    monkeypatch.setattr(bars, "WAIT_SHOWN_AFTER_S", 0.0)
+    with bars.waiting("waiting for 2 jobs") as change:
+        until(lambda: "waiting for 2 jobs" in screen.getvalue(), "it is shown")
+        change("waiting for 1 job [bold]")
+        until(lambda: "waiting for 1 job [bold]" in screen.getvalue(), "it has changed")
+
+
+def test_a_short_wait_shows_nothing(monkeypatch):
+    screen = screen_of(monkeypatch)
+    with bars.waiting("waiting") as change:
+        change("still")
+    assert screen.getvalue() == ""
+
+
+def test_in_a_pipe_and_for_programs_nothing_is_shown(monkeypatch):
+    screen = screen_of(monkeypatch)
+    monkeypatch.setattr(bars, "WAIT_SHOWN_AFTER_S", 0.0)
+    with bars.waiting("waiting", quiet=True):
+        pass
+    assert screen.getvalue() == ""
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with bars.waiting("waiting"):
+        pass
+    assert sys.stderr.getvalue() == ""
+
+
+def test_what_is_printed_meanwhile_goes_to_the_pipe_and_not_to_the_terminal(monkeypatch):
+    screen = screen_of(monkeypatch)
+    monkeypatch.setattr(bars, "WAIT_SHOWN_AFTER_S", 0.0)
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    with bars.waiting("waiting"):
+        until(screen.getvalue, "it is shown")
+        sys.stdout.write("a line of the result\n")
+    assert sys.stdout.getvalue() == "a line of the result\n"
+    assert "result" not in screen.getvalue()
+
+
+@pytest.mark.parametrize("total", [0, 3, 2_000])
+def test_a_list_tells_its_share_as_it_is_taken(total):
+    told = []
+    assert list(bars.shared(range(2_000), told.append, total)) == list(range(2_000))
+    assert told[-1] == 1.0
+    assert told == sorted(told)
+    assert len(told) <= 2_000
+    assert list(bars.shared("ab", None, 2)) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("audit",),
+        ("whatif",),
+        ("report", "--out", "page"),
+        ("store", "verify"),
+        ("store", "backup", "log.penstock"),
+    ],
+    ids=["audit", "whatif", "report", "verify", "backup"],
+)
+def test_long_work_has_a_bar_at_a_terminal(penstock, server, words):
+    made = penstock.job("true")
+    Jobs(server.client).ended(made)
+    told = penstock.at_terminal(*words)
+    assert (told.code, "records ━" in told.out) == (0, True), told.out
+
+
+def test_a_log_is_restored_with_a_bar(penstock, alone):
+    assert penstock("store", "backup", str(alone.folder / "log.penstock")).code == 0
+    told = alone.at_terminal("store", "restore", "log.penstock")
+    assert (told.code, "restoring" in told.out) == (0, True), told.out

@@ -150,7 +150,9 @@ class NodeView(NamedTuple):
 
 
 def waited(client: Growing, count: int) -> None:
-    up._wait_for_nodes({f"n{i}" for i in range(count)}, client, Path("server.log"), lambda: None, quiet=True)
+    up._wait_for_nodes(
+        {f"n{i}" for i in range(count)}, client, Path("server.log"), lambda: None, lambda text: None, quiet=True
+    )
 
 
 def test_up_waits_for_as_long_as_further_nodes_become_ready(monkeypatch):

@@ -1,8 +1,10 @@
 """`penstock store`: the log of a data folder or of a database, backed up, restored and verified without a server."""
 
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -10,12 +12,15 @@ from penstock import __version__
 from penstock.cli.options import JsonOption, StoreOption
 from penstock.cli.output import print_done, print_json, say
 from penstock.cli.place import folder_here
+from penstock.cli.progress import OnShare, progress, shared
 from penstock.cli.secrets import hide
 from penstock.core.model.words import counted
 
 if TYPE_CHECKING:
     from penstock.store.address import Address
     from penstock.store.archive import ArchiveManifest
+    from penstock.store.copying import LogCopy, Restoring
+    from penstock.store.encoding import EventRow
 
 
 def backup(
@@ -28,8 +33,8 @@ def backup(
     from penstock.store.archive import write_archive
 
     where = _address(store)
-    with copy_of(where) as log:
-        manifest = write_archive(file, log, program=__version__, made_ms=time.time_ns() // 1_000_000)
+    with copy_of(where) as log, _reading(log, quiet=json) as source:
+        manifest = write_archive(file, source, program=__version__, made_ms=time.time_ns() // 1_000_000)
     _say("kept", manifest, where, file, as_json=json)
 
 
@@ -40,12 +45,42 @@ def restore(
 ) -> None:
     """Restore the log from an archive, where there is none yet. All of it, or nothing."""
     from penstock.store.address import restoring
-    from penstock.store.archive import restore_archive
+    from penstock.store.archive import open_archive, read_manifest, restore_archive
 
     where = _address(store)
-    with restoring(where) as target:
-        manifest = restore_archive(file, target)
+    with open_archive(file) as archive:
+        total = read_manifest(archive).last_seq
+    with restoring(where) as target, progress("restoring", total=total, noun="records", quiet=json) as on_share:
+        manifest = restore_archive(file, _filled(target, on_share, total))
     _say("restored", manifest, where, file, as_json=json)
+
+
+@contextmanager
+def _reading(log: "LogCopy", *, quiet: bool) -> "Iterator[LogCopy]":
+    """Yield the log; it shows how many of its records have been read."""
+    total = log.last_seq()
+    with progress(f"{total:,} records", total=total, noun="records", quiet=quiet) as on_share:
+        yield cast("LogCopy", _Counted(log, events=lambda: shared(log.events(), on_share, total)))
+
+
+def _filled(target: "Restoring", on_share: OnShare | None, total: int) -> "Restoring":
+    """Return the target; it shows how many records it has been given."""
+
+    def add_events(rows: "Iterable[EventRow]") -> None:
+        target.add_events(shared(rows, on_share, total))
+
+    return cast("Restoring", _Counted(target, add_events=add_events))
+
+
+class _Counted:
+    """Another object, but for some of its methods."""
+
+    def __init__(self, other: object, **methods: object) -> None:
+        self._other = other
+        self.__dict__.update(methods)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._other, name)
 
 
 def _address(store: str | None) -> "Address":
@@ -71,8 +106,8 @@ def verify(store: StoreOption = None, json: JsonOption = False) -> None:
     from penstock.store.address import copy_of
 
     where = _address(store)
-    with copy_of(where) as log:
-        verdict = Verifier(log).verify()
+    with copy_of(where) as log, _reading(log, quiet=json) as source:
+        verdict = Verifier(source).verify()
     if json:
         print_json({"log": where.shown, "verdict": verdict})
     elif verdict.problem:

@@ -36,7 +36,7 @@ def audit(
     from penstock.core.audit import audit as rederived
     from penstock.extensions import installed_policies
 
-    records = log_of(log)
+    records = log_of(log, quiet=json)
     job_id = None if job is None else JobId(job)
     submitted = _submitted(records, job_id)
     with progress(f"{len(records):,} records", total=len(records), noun="records", quiet=json) as on_share:

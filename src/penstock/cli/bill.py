@@ -11,6 +11,7 @@ import typer
 from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, print_document, print_json, say, table
 from penstock.cli.place import client_of
+from penstock.cli.progress import waiting
 from penstock.core.model.answers import Bill
 from penstock.core.model.invoices import InvoiceLine
 from penstock.core.model.prices import HOUR_MS
@@ -33,7 +34,8 @@ def bill(
     json: JsonOption = False,
 ) -> None:
     """Show what each tenant owes for a month, and for what."""
-    found = client_of().bills(tenant, month)
+    with waiting("the server adds up", quiet=json):
+        found = client_of().bills(tenant, month)
     if json:
         lines = [(one.tenant, one.currency, msgspec.to_builtins(line)) for one in found.bills for line in one.lines]
         print_json(found, of=[{"tenant": whose, **line, "currency": currency} for whose, currency, line in lines])

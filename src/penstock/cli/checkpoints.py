@@ -10,9 +10,11 @@ import typer
 from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, marked, print_json, say, table
 from penstock.cli.place import data_folder
+from penstock.cli.progress import progress, shared
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import JobId
 from penstock.core.model.quantities import format_duration, format_size
+from penstock.core.model.words import counted
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -58,7 +60,7 @@ def checkpoints(
     json: JsonOption = False,
 ) -> None:
     """List the checkpoints of a job. With --verify, check that each can be restored."""
-    checked = _look(_folder_of(which), verify=verify, step=step)
+    checked = _look(_folder_of(which), verify=verify, step=step, quiet=json)
     if json:
         print_json({"folder": str(checked.folder), "checkpoints": checked.found})
     else:
@@ -87,7 +89,7 @@ def _folder_of(which: str) -> Path:
     return folder
 
 
-def _look(folder: Path, *, verify: bool, step: int | None) -> Checked:
+def _look(folder: Path, *, verify: bool, step: int | None, quiet: bool) -> Checked:
     from penstock.training.storage.directory import CheckpointDirectory
 
     directory = CheckpointDirectory(folder)
@@ -95,7 +97,9 @@ def _look(folder: Path, *, verify: bool, step: int | None) -> Checked:
     if step is not None and step not in directory.steps():
         known = ", ".join(map(str, directory.steps()[:8])) or "none"
         raise NoCheckpoints(f"no checkpoint of step {step} in {folder}; there are: {known}")
-    return Checked(folder, [_view(directory, one, verify=verify) for one in steps])
+    text = f"reading {counted(len(steps), 'checkpoint')}"
+    with progress(text, total=len(steps), noun="checkpoints", quiet=quiet or not verify) as on_share:
+        return Checked(folder, [_view(directory, one, verify=verify) for one in shared(steps, on_share, len(steps))])
 
 
 def _view(directory: "CheckpointDirectory", step: int, *, verify: bool) -> CheckpointView:

@@ -10,6 +10,7 @@ from penstock.cli.options import JsonOption, one_of
 from penstock.cli.outcomes import print_outcomes
 from penstock.cli.output import print_document, print_json, say
 from penstock.cli.place import client_of
+from penstock.cli.progress import progress, shared
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.events import JobEdited, JobSubmitted
 from penstock.core.model.words import counted
@@ -45,7 +46,7 @@ def export(
     one_of("--format", format, FORMATS)
     config = _config(cluster)
     place = str(cluster) if cluster is not None else SERVER
-    jobs = [*_from_files(files or [], config), *(_waiting() if waiting else ())]
+    jobs = [*_from_files(files or [], config), *(_waiting(quiet=json) if waiting else ())]
     found = to_volcano(config, place, jobs, namespace=namespace, device=device)
     if json:
         print_json({"objects": found.objects, "report": found.report})
@@ -87,7 +88,7 @@ def _from_files(files: list[Path], config: "ClusterConfig") -> "Iterator[SourceJ
             yield SourceJob(key, place, spec, indexes, bool(entry.array), len(entry.after_names))
 
 
-def _waiting() -> "Iterator[SourceJob]":
+def _waiting(*, quiet: bool) -> "Iterator[SourceJob]":
     """Yield the server's waiting jobs as they stand. Raises: InvalidInput above `WAITING_MAX`."""
     from penstock.migrate.podgroups import SourceJob
     from penstock.migrate.report import SourcePlace
@@ -98,13 +99,15 @@ def _waiting() -> "Iterator[SourceJob]":
     if listed.next_cursor:
         text = f"{listed.totals.get('waiting', 0):,} jobs wait, expected at most {WAITING_MAX:,}"
         raise InvalidInput(text, hint="export those of job files")
-    for job in sorted(listed.jobs, key=lambda one: one.id):
-        spec: JobSpec | None = None
-        for record in client.job_events(job.id):
-            if isinstance(record.event, JobSubmitted):
-                spec = record.event.spec
-            elif isinstance(record.event, JobEdited) and spec is not None:
-                spec = record.event.change.of(spec)
-        if spec is not None:
-            one = range(job.array_index, job.array_index + 1)
-            yield SourceJob(f"job {job.id}", SourcePlace(SERVER), spec, one, job.array_id is not None)
+    jobs = sorted(listed.jobs, key=lambda one: one.id)
+    with progress(f"{len(jobs):,} waiting jobs", total=len(jobs), quiet=quiet) as on_share:
+        for job in shared(jobs, on_share, len(jobs)):
+            spec: JobSpec | None = None
+            for record in client.job_events(job.id):
+                if isinstance(record.event, JobSubmitted):
+                    spec = record.event.spec
+                elif isinstance(record.event, JobEdited) and spec is not None:
+                    spec = record.event.change.of(spec)
+            if spec is not None:
+                one = range(job.array_index, job.array_index + 1)
+                yield SourceJob(f"job {job.id}", SourcePlace(SERVER), spec, one, job.array_id is not None)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from penstock.cli.options import JsonOption
 from penstock.cli.outcomes import print_outcomes
 from penstock.cli.output import print_document, print_json, say
+from penstock.cli.progress import waiting
 from penstock.core.model.cluster import DEFAULT_POOL
 from penstock.core.model.errors import InvalidInput, Problem
 from penstock.core.model.ids import PoolName, QueueName
@@ -105,7 +106,8 @@ def _bring(
         _print_objects(imported, as_json=as_json)
         return
     text = to_cluster_file(imported)
-    history = load(jobs, "sacct") if jobs is not None else None
+    with waiting("reading the history of jobs", quiet=as_json):
+        history = load(jobs, "sacct") if jobs is not None else None
     if out.exists() and not out.is_dir():
         problem = Problem("invalid_value", "out", f"out is '{out}', which is no folder", str(out))
         raise InvalidInput(problem.message, problems=(problem,))

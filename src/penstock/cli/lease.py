@@ -9,6 +9,7 @@ import typer
 from penstock.cli.options import CpusOption, JsonOption, MemoryOption, QueueOption, TenantOption
 from penstock.cli.output import print_json, say
 from penstock.cli.place import client_of
+from penstock.cli.progress import waiting
 
 POLL_S = 0.3
 
@@ -33,12 +34,13 @@ def lease(
     made = client.submit_request(job | {name: value for name, value in given.items() if value is not None}).jobs[0]
     shown = client.job(made.id)
     told = not wait
-    while wait and shown.state in ("waiting", "starting"):
-        if not told and shown.reason:
-            say(f"lease {made.id} waits: {client.explain(made.id).text}", err=True)
-            told = True
-        time.sleep(POLL_S)
-        shown = client.job(made.id)
+    with waiting(f"waiting for lease {made.id}", quiet=json or not wait):
+        while wait and shown.state in ("waiting", "starting"):
+            if not told and shown.reason:
+                say(f"lease {made.id} waits: {client.explain(made.id).text}", err=True)
+                told = True
+            time.sleep(POLL_S)
+            shown = client.job(made.id)
     if json:
         print_json(shown)
         return

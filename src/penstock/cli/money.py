@@ -11,6 +11,7 @@ from penstock.cli.forms import chosen
 from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, print_document, print_done, print_encoded, print_json, say, table
 from penstock.cli.place import client_of
+from penstock.cli.progress import waiting
 from penstock.core.model.quantities import format_time, money
 from penstock.core.model.words import counted
 
@@ -152,7 +153,8 @@ def show_invoice(
 ) -> None:
     """Show an invoice as issued, or write it as a document."""
     kind = "json" if json else out.suffix.lstrip(".").lower() if out is not None else "csv"
-    found = client_of().invoice_document(number, kind, language)
+    with waiting(f"making the {kind} document", quiet=json):
+        found = client_of().invoice_document(number, kind, language)
     if out is None:
         if json:
             print_encoded(found)

@@ -1,13 +1,14 @@
 """`penstock plan`: the effect of a submit, without submitting."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from penstock.cli.options import JsonOption, duration_ms
 from penstock.cli.output import Console, marked, print_json
 from penstock.cli.place import client_of
+from penstock.cli.progress import waiting
 from penstock.cli.requests import request_of
 from penstock.cli.shape import JobShape, WhatArgument, shaped
 from penstock.core.model.answers import PlanAnswer, PlannedJob, Quote
@@ -27,7 +28,14 @@ def plan(
 ) -> None:
     """Show what a submit would do, without submitting. Exit code: 0 starts now, 10 waits, 11 unknown."""
     within_ms = 0 if within is None else duration_ms("within", within)
-    print_plan(client_of().plan(request_of(what, shape)), within_ms, as_json=json)
+    print_plan(planned(request_of(what, shape), quiet=json), within_ms, as_json=json)
+
+
+def planned(request: Any, *, quiet: bool) -> PlanAnswer:
+    """Return the server's plan for a request."""
+    client = client_of()
+    with waiting("the server makes a plan", quiet=quiet):
+        return client.plan(request)
 
 
 def print_plan(answer: PlanAnswer, within_ms: int = 0, *, as_json: bool) -> None:

@@ -1,14 +1,23 @@
-"""Progress of long computations on standard error: a bar on a terminal, elsewhere a line now and then."""
+"""Progress of long work on standard error: a bar on a terminal, elsewhere a line now and then.
+
+Of work whose length is not known, a terminal shows after a second what is waited for, and since when.
+"""
 
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from penstock.cli.output import say
 from penstock.core.model.quantities import format_duration
 
 LINE_EVERY_S = 10.0
+WAIT_SHOWN_AFTER_S = 1.0
+STEPS = 500
+"""How often the share of a long list is told, at most."""
+T = TypeVar("T")
 OnShare = Callable[[float], None]
 """Called with the part of the work that is done, 0 to 1."""
 
@@ -27,14 +36,56 @@ def progress(title: str, *, total: int = 0, noun: str = "jobs", quiet: bool) -> 
     if not sys.stderr.isatty():
         yield ProgressLines(total, noun)
         return
-    import rich.console
     from rich import progress as bars
 
     done = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.TaskProgressColumn())
     times = (bars.TimeElapsedColumn(), bars.TextColumn("left"), bars.TimeRemainingColumn())
-    with bars.Progress(*done, *times, transient=True, console=rich.console.Console(stderr=True)) as bar:
+    with bars.Progress(*done, *times, transient=True, **_on_terminal()) as bar:
         task = bar.add_task(title, total=1.0)
         yield lambda share: bar.update(task, completed=share)
+
+
+@contextmanager
+def waiting(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal what is waited for, once it has taken a second; yield what changes the text.
+
+    Args:
+        text: words and numbers of our own, nothing that others wrote.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich import progress as bars
+
+    columns = (bars.SpinnerColumn(), bars.TextColumn("{task.description}", markup=False), bars.TimeElapsedColumn())
+    bar = bars.Progress(*columns, transient=True, **_on_terminal())
+    task = bar.add_task(text, total=None)
+    shown = threading.Timer(WAIT_SHOWN_AFTER_S, bar.start)
+    shown.daemon = True
+    shown.start()
+    try:
+        yield lambda text: bar.update(task, description=text)
+    finally:
+        shown.cancel()
+        shown.join()
+        bar.stop()
+
+
+def _on_terminal() -> dict[str, Any]:
+    """Return where a bar stands: on standard error, and above it what is printed meanwhile; never in a pipe or file."""
+    import rich.console
+
+    console = rich.console.Console(stderr=True)
+    return {"console": console, "redirect_stdout": sys.stdout.isatty(), "redirect_stderr": True}
+
+
+def shared(rows: Iterable[T], on_share: OnShare | None, total: int) -> Iterator[T]:
+    """Yield the rows, and tell their share of `total` as they are taken."""
+    every = max(1, total // STEPS)
+    for place, row in enumerate(rows, start=1):
+        yield row
+        if on_share is not None and place % every == 0:
+            on_share(min(1.0, place / max(1, total)))
 
 
 class ProgressLines:

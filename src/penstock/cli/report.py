@@ -7,9 +7,10 @@ from typing import Annotated
 import msgspec
 import typer
 
+from penstock.cli.eventlog import log_of
 from penstock.cli.options import JsonOption
 from penstock.cli.output import print_done
-from penstock.cli.place import client_of
+from penstock.cli.progress import waiting
 
 
 def report(
@@ -19,8 +20,9 @@ def report(
     """Write a page on everything that happened, and summary.json."""
     from penstock.report import run as page
 
-    client = client_of()
-    built = page.build(list(client.all_events()), time.time_ns() // 1_000_000)
+    records = log_of(None, quiet=json)
+    with waiting(f"making the page of {len(records):,} records", quiet=json):
+        built = page.build(records, time.time_ns() // 1_000_000)
     out.mkdir(parents=True, exist_ok=True)
     summary = page.summary(built)
     (out / "report.html").write_text(page.render(built), encoding="utf-8")

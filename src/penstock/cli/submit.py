@@ -7,6 +7,7 @@ import typer
 from penstock.cli.options import JsonOption
 from penstock.cli.output import print_json, say
 from penstock.cli.place import client_of
+from penstock.cli.progress import waiting
 from penstock.cli.requests import request_of
 from penstock.cli.shape import JobShape, WhatArgument, shaped
 
@@ -21,11 +22,13 @@ def submit(
 ) -> None:
     """Submit a job file or a command, and return at once."""
     if dry_run:
-        from penstock.cli.plan import print_plan
+        from penstock.cli.plan import planned, print_plan
 
-        print_plan(client_of().plan(request_of(what, shape)), as_json=json)
+        print_plan(planned(request_of(what, shape), quiet=json), as_json=json)
         return
-    answer = client_of().submit_request(request_of(what, shape), idempotency_key=key)
+    request = request_of(what, shape)
+    with waiting("submitting", quiet=json):
+        answer = client_of().submit_request(request, idempotency_key=key)
     if json:
         print_json(answer, of=answer.jobs)
         return

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from penstock import starts
 from penstock.cli.options import JsonOption, StoreOption
 from penstock.cli.output import print_done, print_json, say
 from penstock.cli.place import client_of, data_folder, folder_here, remote
+from penstock.cli.progress import waiting
 from penstock.cli.secrets import hide
 from penstock.cli.ui import address_in, login_address
 from penstock.core.model.errors import InvalidInput, PenstockError, nearest
@@ -247,15 +249,16 @@ def _started(
             raise NotStarted(f"the server did not start:\n{text}", hint=hint, code=code[1] if code else "error")
 
     deadline = time.monotonic() + START_WAIT_S
-    while time.monotonic() < deadline:
-        lives()
-        info = _said_by(folder, process.pid)
-        client = running_client(folder) if info else None
-        if info and client is not None:
-            _wait_for_nodes(set(info.get("nodes", ())), client, path, lives, quiet=quiet)
-            process.returncode = 0  # it outlives this command on purpose
-            return client, info
-        time.sleep(0.05)
+    with waiting("starting the server", quiet=quiet) as change:
+        while time.monotonic() < deadline:
+            lives()
+            info = _said_by(folder, process.pid)
+            client = running_client(folder) if info else None
+            if info and client is not None:
+                _wait_for_nodes(set(info.get("nodes", ())), client, path, lives, change, quiet=quiet)
+                process.returncode = 0  # it outlives this command on purpose
+                return client, info
+            time.sleep(0.05)
     process.returncode = 0
     raise NotStarted(
         f"the server (process {process.pid}) does not answer after {START_WAIT_S:g} s",
@@ -263,7 +266,15 @@ def _started(
     )
 
 
-def _wait_for_nodes(wanted: set[str], client: "Client", path: Path, lives: Callable[[], None], *, quiet: bool) -> None:
+def _wait_for_nodes(
+    wanted: set[str],
+    client: "Client",
+    path: Path,
+    lives: Callable[[], None],
+    change: Callable[[str], None],
+    *,
+    quiet: bool,
+) -> None:
     """Return once all nodes of a server are ready; say how many are. Raises: NotStarted when no further one gets so."""
     most, said_s = 0, time.monotonic()
     deadline = said_s + START_WAIT_S + NODE_WAIT_S * len(wanted)
@@ -271,6 +282,7 @@ def _wait_for_nodes(wanted: set[str], client: "Client", path: Path, lives: Calla
         lives()
         ready = _ready(wanted, client)
         now_s = time.monotonic()
+        change(f"{ready} of {counted(len(wanted), 'node')} ready")
         if ready == len(wanted):
             return
         if ready > most:
@@ -280,7 +292,7 @@ def _wait_for_nodes(wanted: set[str], client: "Client", path: Path, lives: Calla
                 f"{most} of {counted(len(wanted), 'node')} became ready, and no other within {START_WAIT_S:g} s",
                 hint=f"the server keeps running: penstock nodes shows which are missing, its log is {path}",
             )
-        if now_s - said_s >= SAY_EVERY_S and not quiet:
+        if now_s - said_s >= SAY_EVERY_S and not quiet and not sys.stderr.isatty():
             said_s = now_s
             say(f"{ready} of {counted(len(wanted), 'node')} ready", err=True)
         time.sleep(min(0.5, 0.05 + len(wanted) / 500))  # a list of many nodes takes the time of their agents
@@ -344,7 +356,8 @@ def _server_pid(folder: "DataFolder") -> int | None:
 
 def _wait(done: Callable[[], bool], failure: str) -> None:
     deadline = time.monotonic() + STOP_WAIT_S
-    while not done():
-        if time.monotonic() > deadline:
-            raise PenstockError(failure)
-        time.sleep(0.05)
+    with waiting("stopping; running jobs get their grace"):
+        while not done():
+            if time.monotonic() > deadline:
+                raise PenstockError(failure)
+            time.sleep(0.05)

@@ -9,6 +9,7 @@ from penstock.api.usage import UsageList, WasteList
 from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, print_json, say, table
 from penstock.cli.place import client_of
+from penstock.cli.progress import waiting
 from penstock.core.model.answers import UsageRow, WasteRow
 from penstock.core.model.quantities import money
 
@@ -32,10 +33,12 @@ def usage(
     if out is not None:
         kind = out.suffix.lstrip(".").lower()
         fetch = client.waste_table if waste else client.usage_table
-        out.write_bytes(fetch(kind, by, **query))
+        with waiting("the server adds up", quiet=json):
+            out.write_bytes(fetch(kind, by, **query))
         say(f"written to {out}")
         return
-    found = client.waste(by, **query) if waste else client.usage(by, **query)
+    with waiting("the server adds up", quiet=json):
+        found = client.waste(by, **query) if waste else client.usage(by, **query)
     if json:
         print_json(found)
         return

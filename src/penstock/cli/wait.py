@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -13,6 +13,7 @@ from penstock.cli.errors import JobsFailed, TimedOut
 from penstock.cli.options import JsonOption, duration_ms
 from penstock.cli.output import EXIT_CODES, print_json, say
 from penstock.cli.place import client_of
+from penstock.cli.progress import waiting
 from penstock.core.model.jobs import FINAL_STATES
 from penstock.core.model.quantities import listed
 from penstock.core.model.words import counted
@@ -39,10 +40,13 @@ def wait(
     client, wanted = client_of(), FINAL_STATES if until == "ended" else STARTED
     shown: list[api.JobView] = []
     left = deque(dict.fromkeys(jobs))
-    for found in _reached(client, left, wanted, None if timeout is None else duration_ms("timeout", timeout)):
-        shown.append(found)
-        if not json:
-            _say(found)
+    timeout_ms = None if timeout is None else duration_ms("timeout", timeout)
+    with waiting(_left(left), quiet=json) as change:
+        for found in _reached(client, left, wanted, timeout_ms):
+            shown.append(found)
+            if not json:
+                _say(found)
+            change(_left(left))
     if left:
         missing = (
             f"{counted(len(left), 'job')} {'has' if len(left) == 1 else 'have'} not {until}: {listed(sorted(left))}"
@@ -82,6 +86,11 @@ def _reached(
         time.sleep(min(pause, remaining))
         pause = min(pause * 1.2, POLL_MOST_S)
         asks = min(len(left), round(pause * REQUESTS_PER_S))
+
+
+def _left(jobs: Collection[int]) -> str:
+    """Return what is still waited for."""
+    return f"waiting for {counted(len(jobs), 'job')}: {listed(sorted(jobs))}"
 
 
 def _say(job: api.JobView) -> None:

@@ -65,7 +65,7 @@ def whatif(
 
     now_ms = time.time_ns() // 1_000_000
     since_ms = 0 if since is None else now_ms - duration_ms("from", since, hint="such as 12h or 30d")
-    records = log_of(log)
+    records = log_of(log, quiet=json)
     told = trace_of(records)
     if not told.trace.jobs:
         raise InvalidInput("the log has no jobs yet", hint="submit some, or name another log with --log")
