@@ -189,7 +189,6 @@ class ModelTotal(msgspec.Struct, frozen=True):
     used: int
     """Held, as a whole or in parts."""
     unhealthy: int
-    """Held by nobody."""
     closed: int
     """Healthy and held by nobody, on a node that takes no work: it drains, joins, or is lost."""
 
@@ -447,3 +446,5 @@ class ProblemDetails(msgspec.Struct, frozen=True):
     problems: list[Problem] = []
     leader: str = ""
     """Where to ask instead (a URL), when the code is `not_leader`."""
+    now: Any = None
+    """What it is by now, when the code is `precondition_failed`."""

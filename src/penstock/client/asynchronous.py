@@ -228,6 +228,7 @@ class AsyncClient:
     job_events = _later(ApiClient.job_events)
     cluster = _later(ApiClient.cluster)
     nodes = _later(ApiClient.nodes)
+    node = _later(ApiClient.node)
     node_list = _later(ApiClient.node_list)
     drain = _later(ApiClient.drain)
     queues = _later(ApiClient.queues)

@@ -179,6 +179,9 @@ class ApiClient(HistoryCalls):
     def nodes(self) -> list[api.NodeView]:
         return self._call("GET", "/nodes", api.NodeList).nodes
 
+    def node(self, name: str) -> api.NodeView:
+        return self._call("GET", f"/nodes/{quote(name, safe='')}", api.NodeView)
+
     def node_list(self, /, **query: Any) -> api.NodeList:
         """Return a page of nodes that match, with counts of all that do."""
         return self._call("GET", "/nodes", api.NodeList, query=query)

@@ -16,6 +16,7 @@ from penstock.core.model.errors import Problem, StoreError
 from penstock.server.backend import Backend
 from penstock.server.http.auth import refused_title
 from penstock.server.http.door import TOKEN_MAX, Door, scope_at_door, token_of
+from penstock.server.http.encoding import AnswerEncoding
 from penstock.server.http.responses import ApiError, problem
 from penstock.server.routes.accounts import account_routes, ledger_routes
 from penstock.server.routes.bill import bill_routes
@@ -58,6 +59,7 @@ def create_app(
 ) -> FastAPI:
     """Return the application; it owns nothing and ends nothing."""
     app = FastAPI(title="Penstock", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(AnswerEncoding, pools=backend.pools)
     app.add_middleware(Door, backend=backend)
     _errors(app, backend)
 

@@ -79,6 +79,7 @@ BUDGETS: dict[str, CostBudget] = {
     "GET /me": LIGHT,
     "GET /cluster": LIGHT,
     "GET /nodes": PAGE,
+    "GET /nodes/{node}": LIGHT,
     "POST /nodes/{node}/drain": CHANGE,
     "GET /schema/job": LIGHT,
     "GET /schema/cluster": LIGHT,

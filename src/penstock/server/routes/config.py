@@ -20,6 +20,7 @@ from penstock.engines.processes.accounts import may_switch, unknown_account
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, body_of, invalid, json_of, read_body, refused
 from penstock.server.http.responses import ApiError, answer
+from penstock.server.http.versions import IfMatch, check_version, with_version
 from penstock.server.routes.openapi import returns
 from penstock.server.routes.whatif import allow_lab
 from penstock.server.services.whatif import WhatIfService
@@ -53,17 +54,17 @@ def declaring_routes(app: FastAPI, backend: Backend, lab: WhatIfService, caller:
         """Show what is declared, in the words of a cluster file."""
         allow(who.sees_all, "see the configuration: it covers all tenants")
         config = backend.state.config
-        return await backend.pools.heavy.run(lambda: answer(api.ConfigView(digest(config), declaration(config))))
+        return await backend.pools.heavy.run(_shown, config)
 
     @app.post("/api/v1/config", **returns(api.ConfigPlan, body=NewConfig, example=EXAMPLE))
-    async def change_config(request: Request, who: caller) -> Response:
+    async def change_config(request: Request, who: caller, if_match: IfMatch = "") -> Response:
         """Plan a change of what is declared, and apply it unless it is a dry run; the same again changes nothing."""
         allow(who.administers, "change the configuration")
         wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewConfig)
         if wanted.simulate and not wanted.dry_run:
             text = "simulate goes with dry_run: a change is tried before it is made"
             raise invalid([Problem("bad_value", "simulate", text, hint="dry_run")])
-        after, base, changes = await backend.pools.heavy.run(_planned, backend, wanted)
+        after, base, changes = await backend.pools.heavy.run(_planned, backend, wanted, if_match)
         tried = ""
         if wanted.simulate and changes:
             allow_lab(who)
@@ -77,13 +78,19 @@ def declaring_routes(app: FastAPI, backend: Backend, lab: WhatIfService, caller:
         return answer(api.ConfigPlan(base, digest(after), changes, apply, tried))
 
 
-def _planned(backend: Backend, wanted: NewConfig) -> tuple[ClusterConfig, str, list[api.ConfigChange]]:
+def _shown(config: ClusterConfig) -> Response:
+    version = digest(config)
+    return with_version(answer(api.ConfigView(version, declaration(config))), version)
+
+
+def _planned(backend: Backend, wanted: NewConfig, if_match: str) -> tuple[ClusterConfig, str, list[api.ConfigChange]]:
     """Return the new configuration, the digest of the present one, and the changes.
 
     Raises: ApiError with all problems.
     """
     before = backend.state.config
     base = digest(before)
+    check_version(if_match, base, "the configuration", {"digest": base})
     if wanted.base not in ("", base):
         hint = "look at what holds now, and plan it again"
         raise ApiError("conflict", "the configuration has changed since this was planned", hint=hint)

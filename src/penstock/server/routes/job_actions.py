@@ -20,8 +20,10 @@ from penstock.core.order.queues import QueueTree
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, body_of, invalid, json_of, read_body
 from penstock.server.http.responses import ApiError, answer
+from penstock.server.http.versions import IfMatch, check_version, job_version
 from penstock.server.routes.openapi import returns
 from penstock.server.selecting import Named, Selected, check_names, named_by, selected
+from penstock.server.views.jobs import live_job
 
 SLICE = 250
 """Jobs changed by one commit; between two of them the control loop serves everybody else."""
@@ -34,7 +36,10 @@ _EXAMPLE = {"action": "cancel", "select": {"ids": ["3", "5-9"]}, "dry_run": True
 def job_action_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.post("/api/v1/jobs/actions", **returns(ActionAnswer, body=ActionRequest, example=_EXAMPLE))
     async def act_on_jobs(
-        request: Request, who: caller, idempotency_key: Annotated[str, Header(max_length=200)] = ""
+        request: Request,
+        who: caller,
+        idempotency_key: Annotated[str, Header(max_length=200)] = "",
+        if_match: IfMatch = "",
     ) -> Response:
         """Do one action with all live jobs of a selection that the caller may act on. Each job is changed or not."""
         allow(who.acts_anywhere, "act on jobs")
@@ -43,9 +48,22 @@ def job_action_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         change = _change_of(backend, who, wanted)
 
         async def work_out() -> Response:
+            if if_match:
+                await backend.pools.reads.run(_check_version, backend, who, wanted, if_match)
             return answer(await _acted(backend, who, wanted, change))
 
         return await backend.repeats.of(who.user, idempotency_key, body, work_out)
+
+
+def _check_version(backend: Backend, who: Scope, wanted: ActionRequest, if_match: str) -> None:
+    """Raise ApiError where the caller decided on another version of the one job than the present one."""
+    named = named_by(wanted.select.ids)
+    if len(named.singles) != 1 or named.ranges or named.arrays:
+        raise invalid([Problem("bad_value", "If-Match", "If-Match is for one job, named by its number")])
+    (number,) = named.singles
+    job = backend.reads.live_job(who, JobId(number))
+    version = job_version(job) if job is not None else "over"
+    check_version(if_match, version, f"job {number}", live_job(job, full=True) if job is not None else None)
 
 
 def _change_of(backend: Backend, who: Scope, wanted: ActionRequest) -> JobChange:

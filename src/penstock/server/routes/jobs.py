@@ -21,6 +21,7 @@ from penstock.ports import FinishedJob
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, refused
 from penstock.server.http.responses import ApiError, answer
+from penstock.server.http.versions import IfMatch, check_version, job_version, with_version
 from penstock.server.listing import check_filters, job_table, page_of
 from penstock.server.routes.openapi import EXAMPLE, MADE, returns
 from penstock.server.services.estimates import EstimateService
@@ -124,6 +125,13 @@ class JobViews:
             raise ApiError("not_found", f"there is no job {job_id}")
         return finished
 
+    async def check_version(self, scope: Scope, job_id: int, if_match: str) -> None:
+        """Raise ApiError where the caller decided on another version of a job than the present one."""
+        if if_match:
+            job = self._backend.reads.live_job(scope, JobId(job_id))
+            now = await self.any(scope, job_id, full=True)
+            check_version(if_match, job_version(job) if job is not None else "over", f"job {job_id}", now)
+
     async def check(self, scope: Scope, job_id: int, what: str) -> None:
         """Raise ApiError when there is no such job, or the caller may not do this with it."""
         owner = await self._backend.pools.reads.run(self._backend.reads.owner, scope, JobId(job_id))
@@ -204,6 +212,9 @@ def _one_job_routes(app: FastAPI, backend: Backend, explainer: Explainer, caller
     @app.get("/api/v1/jobs/{job_id}", **returns(api.JobView))
     async def show_job(who: caller, job_id: JobIdPath) -> Response:
         """Show one job, live or finished."""
+        job = backend.reads.live_job(who, JobId(job_id))
+        if job is not None:
+            return with_version(answer(jobs.live([job], full=True)[0]), job_version(job))
         return answer(await jobs.any(who, job_id, full=True))
 
     @app.get("/api/v1/jobs/{job_id}/explanation", **returns(Explanation))
@@ -224,16 +235,18 @@ def _one_job_routes(app: FastAPI, backend: Backend, explainer: Explainer, caller
         return await backend.pools.explain.run(compute)
 
     @app.post("/api/v1/jobs/{job_id}/cancel", **returns(api.DoneAnswer))
-    async def cancel_job(who: caller, job_id: JobIdPath) -> Response:
+    async def cancel_job(who: caller, job_id: JobIdPath, if_match: IfMatch = "") -> Response:
         """Ask a job to end; asking again, or for one that has ended, changes nothing."""
         await jobs.check(who, job_id, "cancel")
+        await jobs.check_version(who, job_id, if_match)
         await backend.ask(msg.Cancel(JobId(job_id), who.user))
         return answer(api.DoneAnswer(True))
 
     @app.post("/api/v1/jobs/{job_id}/checkpoint", **returns(api.DoneAnswer))
-    async def checkpoint_job(who: caller, job_id: JobIdPath) -> Response:
+    async def checkpoint_job(who: caller, job_id: JobIdPath, if_match: IfMatch = "") -> Response:
         """Ask a running program to save a checkpoint and carry on."""
         await jobs.check(who, job_id, "ask for a checkpoint of")
+        await jobs.check_version(who, job_id, if_match)
         reply = await backend.ask(msg.AskCheckpoint(JobId(job_id)))
         if isinstance(reply, Refusal):
             raise refused(reply)

@@ -11,12 +11,14 @@ from penstock.api import types as api
 from penstock.control import messages as msg
 from penstock.core.model.access import Scope
 from penstock.core.model.cluster import Node
+from penstock.core.model.errors import nearest
 from penstock.core.model.ids import NodeName
 from penstock.core.model.resources import Device
 from penstock.core.state.state import State
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow
 from penstock.server.http.responses import ApiError, answer
+from penstock.server.http.versions import IfMatch, check_version, node_version, with_version
 from penstock.server.routes.openapi import returns
 from penstock.server.selecting import checked_pattern, name_matcher
 from penstock.server.tables import (
@@ -136,6 +138,15 @@ def node_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         """List nodes with their devices and who holds them; of jobs of others only that they do."""
         return await backend.pools.reads.run(_listed, backend.state, backend.connected(), who, query)
 
+    @app.get("/api/v1/nodes/{node}", **returns(api.NodeView))
+    async def show_node(who: caller, node: NodePath) -> Response:
+        """Show one node with its devices and who holds them."""
+        known = backend.state.nodes.get(NodeName(node))
+        if known is None:
+            raise ApiError("not_found", f"there is no node '{node}'", hint=nearest(node, backend.state.nodes.copy()))
+        view = node_view(backend.state, known.spec.name, connected=node in backend.connected(), scope=who)
+        return with_version(answer(view), node_version(known))
+
     @app.post("/api/v1/nodes/{node}/drain", **returns(api.DoneAnswer))
     async def drain_node(
         who: caller,
@@ -144,9 +155,14 @@ def node_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         evict: Annotated[bool, Query(description="ask running work to move")] = False,
         evict_after: Annotated[int, Query(ge=0, le=10**10, description="ask it after this long (ms); 0: never")] = 0,
         reason: Annotated[str, Query(max_length=1000)] = "",
+        if_match: IfMatch = "",
     ) -> Response:
         """Close a node for new work, or open it again."""
         allow(who.operates, "close or open nodes")
+        known = backend.state.nodes.get(NodeName(node))
+        if known is not None and if_match:
+            view = node_view(backend.state, known.spec.name, connected=node in backend.connected(), scope=who)
+            check_version(if_match, node_version(known), f"node {node}", view)
         at_ms = backend.clock.unix_ms() + evict_after if evict_after else 0
         reply = await backend.ask(msg.Drain(NodeName(node), on, who.user, reason, evict, at_ms))
         if isinstance(reply, msg.Done) and not reply.found:
