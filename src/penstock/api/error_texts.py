@@ -38,6 +38,9 @@ ANSWERS: dict[str, ErrorText] = {
         "a sealed value cannot be opened with the keys that this server has",
         "bring back the key files of the data folder, or set the secret anew",
     ),
+    "precondition_failed": ErrorText(
+        "`If-Match` names another version than the present one; nothing was done", "look at `now`, then decide again"
+    ),
     "too_large": ErrorText(
         "a body, or the number of jobs in it, is over a limit; nothing of it was read further", "send several"
     ),
@@ -91,6 +94,9 @@ PROBLEMS: dict[str, str] = {
     "bad_value": "the value is of another type, or outside of what is allowed; the message has both",
     "invalid_value": "the same, of an option of a command",
     "missing_field": "a field is needed",
+    "unknown_kind": "there are no such events",
+    "unknown_sort": "the list has no such order; the hint names the nearest",
+    "unknown_totals_by": "the list cannot be counted by that; the hint names the nearest",
     "unknown_field": "there is no such field; the hint names the nearest",
     "duplicate_name": "two entries have one name",
     "too_many_problems": "there are more problems than are listed",

@@ -6,8 +6,31 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.responses import Response
 
+from penstock.api.error_texts import ANSWERS
 from penstock.api.types import ProblemDetails
 from penstock.core.model.errors import Problem
+
+STATUS: dict[str, int] = {
+    "bad_request": 400,
+    "not_json": 400,
+    "unauthenticated": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "conflict": 409,
+    "secret_unreadable": 409,
+    "precondition_failed": 412,
+    "too_large": 413,
+    "invalid_input": 422,
+    "too_many_requests": 429,
+    "internal_error": 500,
+    "unavailable": 501,
+    "overloaded": 503,
+    "store_unavailable": 503,
+    "stale_epoch": 503,
+    "not_leader": 503,
+    "store_full": 507,
+}
 
 
 class ErrorCode(NamedTuple):
@@ -18,48 +41,8 @@ class ErrorCode(NamedTuple):
     next_step: str
 
 
-_AGAIN = "send it again a moment later; writes with the same Idempotency-Key"
-ERROR_CODES: dict[str, ErrorCode] = {
-    "bad_request": ErrorCode(400, "the request is none of HTTP that this server reads", "look at method and headers"),
-    "not_json": ErrorCode(400, "the body is not JSON", "send JSON; `detail` says where it ends to be some"),
-    "unauthenticated": ErrorCode(
-        401, "there is no token, or it is unknown, revoked or expired", "send `Authorization: Bearer TOKEN`"
-    ),
-    "forbidden": ErrorCode(
-        403, "the caller's role or token does not allow this", "ask an administrator for the role, or another token"
-    ),
-    "not_found": ErrorCode(
-        404, "there is no such thing, or the caller does not see it", "look for it in its list; `hint` has the nearest"
-    ),
-    "method_not_allowed": ErrorCode(405, "the path has no such method", "look into the OpenAPI document"),
-    "conflict": ErrorCode(
-        409, "it contradicts what is now, such as a name that is taken", "look at what is now, then decide again"
-    ),
-    "secret_unreadable": ErrorCode(
-        409, "a sealed secret cannot be opened with the keys of this server", "set the secret again"
-    ),
-    "precondition_failed": ErrorCode(
-        412, "`If-Match` names another version than the present one", "look at `now`, then decide again"
-    ),
-    "too_large": ErrorCode(413, "the request, or what it would do, is beyond a limit", "send several smaller ones"),
-    "invalid_input": ErrorCode(
-        422, "one or more values are wrong; nothing was done", "correct what `problems` names by field"
-    ),
-    "too_many_requests": ErrorCode(
-        429, "the caller or their tenant sends more than their share", "wait as long as `Retry-After` says"
-    ),
-    "internal_error": ErrorCode(500, "a fault of the server", "report it with the server's log; writes may be done"),
-    "unavailable": ErrorCode(
-        501, "this server lacks a library, or is ending", "do what `hint` says, such as installing an extra"
-    ),
-    "overloaded": ErrorCode(503, "more requests wait than the server lets wait", _AGAIN),
-    "store_unavailable": ErrorCode(503, "the log cannot be reached", _AGAIN),
-    "stale_epoch": ErrorCode(503, "another server leads since", "ask the server that leads"),
-    "not_leader": ErrorCode(503, "this server follows another", "ask the server that `leader` names"),
-    "store_full": ErrorCode(507, "there is no room for the log", "make room on the server's disk"),
-}
+ERROR_CODES: dict[str, ErrorCode] = {code: ErrorCode(STATUS[code], *text) for code, text in ANSWERS.items()}
 """Every code that an error answer can have; they are stable. `problems` have codes of their own, by field."""
-STATUS: dict[str, int] = {code: one.status for code, one in ERROR_CODES.items()}
 
 _encode = msgspec.json.Encoder().encode
 

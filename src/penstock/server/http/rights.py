@@ -67,6 +67,7 @@ RIGHTS: dict[str, Right] = {
     "GET /me": SEEN,
     "GET /cluster": SEEN,
     "GET /nodes": SEEN,
+    "GET /nodes/{node}": SEEN,
     "POST /nodes/{node}/drain": OPERATING,
     "GET /schema/job": SEEN,
     "GET /schema/cluster": SEEN,
