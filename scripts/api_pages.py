@@ -31,7 +31,7 @@ NOUNS = {
         "cycle",
         "timeline",
     ),
-    "Looking ahead": ("plan", "eta"),
+    "Looking ahead": ("plan", "eta", "whatif"),
     "The log": ("events", "changes", "counts"),
     "Money": ("usage", "waste", "bill", "accounts", "ledger", "invoices"),
     "Access": ("tokens", "login-links", "logins", "sessions", "secrets", "secret-key"),

@@ -79,6 +79,9 @@ EVENT_FIELDS = {
     "SecretSet.secret": "its name, whose it is, and the sealed value",
     "SecretRemoved.owner": "the user whose it was; empty: it was the tenant's",
     "SecretRemoved.name": "of the secret",
+    "NotificationSet.subscription": "which events, by which way; where to is sealed",
+    "NotificationRemoved.owner": "the user whose it was",
+    "NotificationRemoved.name": "of the notification",
     "AccessNoted.kind": "which kind",
     "AccessNoted.entries": "one for each subject",
 }

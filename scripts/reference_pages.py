@@ -105,6 +105,9 @@ def events_page() -> str:
             reach(kind.__name__, schemas, seen, {ClusterConfig.__name__})
     parts += ["## Parts of events", "", "A part may stand in several events.", ""]
     declared = {name: one["description"] for name, one in job_schema()["properties"].items() if "description" in one}
+    bare = [line.split(" |")[0][2:] for line in parts if line.startswith("| `") and line.endswith("|  |")]
+    if bare:
+        raise SystemExit(f"docs: scripts/event_fields.py is to say what fields of events mean: {', '.join(bare)}")
     for name in seen:
         if name not in told and name != ClusterConfig.__name__:
             parts += shape(name, schemas, structs, declared, lambda name: _event_link(name, told))

@@ -35,6 +35,10 @@ METRICS: dict[str, Metric] = {
         "refused logins, acts and agents, and replaced keys and certificates; `kind` as in the event `AccessNoted`",
         ("kind",),
     ),
+    "notification_events": Metric("counter", "events", "that users had chosen to hear of"),
+    "notifications_sent": Metric("counter", "messages", "taken by what they were sent to", ("channel",)),
+    "notification_failures": Metric("counter", "messages", "not taken; tried again, or given up", ("channel",)),
+    "notification_seconds": Metric("measured", "s", "one message that was taken", ("channel",)),
 }
 """All that the server counts and measures; docs/metrics.md is made from it."""
 

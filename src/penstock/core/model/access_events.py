@@ -46,6 +46,8 @@ class NotificationSet(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class NotificationRemoved(Event, tag=True, frozen=True, omit_defaults=True):
+    """Nothing more is sent for it."""
+
     owner: UserName
     name: str
     by: UserName = UserName("")
