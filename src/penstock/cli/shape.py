@@ -54,6 +54,9 @@ class JobShape(NamedTuple):
     secrets: Annotated[
         list[str] | None, typer.Option("--secret", help="Secret as a variable: NAME or VARIABLE=NAME.")
     ] = None
+    notify: Annotated[
+        str | None, typer.Option("--notify", "--mail-type", help="Events of it that are sent to you: end,preempted.")
+    ] = None
     labels: Annotated[list[str] | None, typer.Option("--label", "-l", help="Label NAME=VALUE of the job.")] = None
     workdir: Annotated[str | None, typer.Option("--workdir", "-C", help="Folder to start in; by default this.")] = None
 

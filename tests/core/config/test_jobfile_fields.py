@@ -149,6 +149,8 @@ EXAMPLES = {
         ("end", lambda e: e.spec.notify, ("success", "failure", "cancelled")),
         (["preempted", "start", "start"], lambda e: e.spec.notify, ("start", "preempted")),
         ("none", lambda e: e.spec.notify, ("none",)),
+        ("BEGIN,FAIL", lambda e: e.spec.notify, ("start", "failure")),
+        (["NONE"], lambda e: e.spec.notify, ("none",)),
     ],
     "workdir": [("/data", lambda e: e.spec.workdir, "/data")],
     "topology": [

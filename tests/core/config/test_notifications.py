@@ -55,7 +55,9 @@ def test_a_password_never_crosses_the_network_in_the_clear():
     assert problems(email=MAIL | login) == [("notifications.email.security", "bad_value")]
 
 
-@pytest.mark.parametrize("value", ["budget", "strat", [], [1], ["none", "end"], {"end": 1}, "x" * 100_000])
+@pytest.mark.parametrize(
+    "value", ["budget", "strat", "TIME_LIMIT", "FAIL,end", [], [1], ["none", "end"], {"end": 1}, "x" * 100_000]
+)
 def test_a_job_is_told_which_events_there_are(value):
     _, wrong = parse_request({"command": "true", "notify": value})
     assert [one.field for one in wrong] == ["notify"]

@@ -10,6 +10,7 @@ from penstock.core.config.reader import Reader
 from penstock.core.model.errors import nearest
 from penstock.core.model.notifications import (
     JOB_EVENTS,
+    MAIL_TYPES,
     NOTHING,
     CommandUsers,
     MailSecurity,
@@ -37,8 +38,10 @@ _SERVER = re.compile(r"https?://[A-Za-z0-9.\[\]:-]{1,255}(/[A-Za-z0-9._~/-]{0,20
 
 
 def read_events(reader: Reader, field: str, value: Any, known: Sequence[str]) -> tuple[str, ...]:
-    """Read a word, words with commas, or a list of words as events; unknown ones are reported."""
+    """Read a word, words with commas, or a list of words as events, also those of Slurm; unknown ones are reported."""
     words = value.replace(",", " ").split() if isinstance(value, str) and len(value) <= HOST_MAX else value
+    if isinstance(words, list) and all(isinstance(one, str) and one in MAIL_TYPES for one in words):
+        words = list(dict.fromkeys(event for one in words for event in MAIL_TYPES[one]))
     if not isinstance(words, list) or not 0 < len(words) <= len(known):
         reader.wrong(field, value, "one or more of " + ", ".join(known))
         return ()
@@ -56,7 +59,7 @@ def read_events(reader: Reader, field: str, value: Any, known: Sequence[str]) ->
 def job_events(about: str) -> Field:
     """Events of one job."""
     known = (*JOB_EVENTS, "end", "jobs", NOTHING)
-    schema: Json = {"anyOf": [STRING, {"type": "array", "minItems": 1, "items": {"enum": list(known)}}]}
+    schema: Json = {"anyOf": [STRING, {"type": "array", "minItems": 1, "items": {"enum": [*known, *MAIL_TYPES]}}]}
     return Field(lambda r, f, v: read_events(r, f, v, known), schema, f"{about}: {', '.join(known)}", write=list)
 
 
