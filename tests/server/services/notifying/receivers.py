@@ -4,6 +4,7 @@ import contextlib
 import email
 import email.policy
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from email.message import EmailMessage
@@ -45,7 +46,7 @@ class HttpReceiver:
 
 
 @contextlib.contextmanager
-def http_receiver() -> Iterator[HttpReceiver]:
+def http_receiver(tls: ssl.SSLContext | None = None) -> Iterator[HttpReceiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -60,6 +61,9 @@ def http_receiver() -> Iterator[HttpReceiver]:
             pass
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        http.socket = tls.wrap_socket(http.socket, server_side=True, do_handshake_on_connect=False)
+    http.handle_error = lambda *_: None  # type: ignore[method-assign] - a client that refuses the certificate
     made = HttpReceiver(http.server_port)
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -99,9 +103,9 @@ class FreePort(Controller):
 
 
 @contextlib.contextmanager
-def smtp_receiver() -> Iterator[Mailbox]:
+def smtp_receiver(**options: Any) -> Iterator[Mailbox]:
     mailbox = Mailbox()
-    controller = FreePort(mailbox, hostname="127.0.0.1", port=0)
+    controller = FreePort(mailbox, hostname="127.0.0.1", port=0, **options)
     controller.start()
     try:
         mailbox.port = controller.port

@@ -1,6 +1,6 @@
 """Sends one message by the channel of a subscription: blocks for some seconds at most, so it is for threads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -43,10 +43,16 @@ def command_of(declared: Notifications, name: str, *, operates: bool) -> NotifyC
 
 
 class Sender:
-    """Opens destinations and sends. Any thread."""
+    """Opens destinations and sends. Any thread.
 
-    def __init__(self, state: Callable[[], State], vault: Vault, server_url: str) -> None:
-        self._state, self._vault, self._server_url = state, vault, server_url
+    Args:
+        operators: who runs the server, declared or not.
+    """
+
+    def __init__(
+        self, state: Callable[[], State], vault: Vault, operators: Callable[[], Collection[UserName]], server_url: str
+    ) -> None:
+        self._state, self._vault, self._operators, self._server_url = state, vault, operators, server_url
 
     def send(self, message: Message, subscription: Subscription, now_ms: int, *, operates: bool) -> None:
         """Send a message. Raises: NotSent."""
@@ -76,6 +82,10 @@ class Sender:
         server = declared.email
         if not server.user:
             return ""
+        owner = self._state().config.user_by_name.get(server.password_owner)
+        administers = server.password_owner in self._operators() or (owner is not None and owner.role == "admin")
+        if not administers:  # what a user keeps for their own jobs is sent nowhere else
+            raise NotSent("password_owner of the mail server is no administrator", hint="see notifications.email")
         found = self._own_secret(server.password_owner, server.password_secret)
         if found is None:
             text = f"the password of the mail server is not set: secret {server.password_secret}"

@@ -56,6 +56,7 @@ OWN_AT_ONCE = 2
 """Of one user: receivers of theirs that are slow delay nobody else."""
 TESTS_AT_ONCE = 4
 Key = tuple[UserName, str]
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -64,7 +65,8 @@ class Kept(msgspec.Struct, frozen=True):
     seq: int
     starting: tuple[Started, ...]
     quiet: tuple[JobId, ...]
-    queues: tuple[tuple[UserName, str, Queue], ...]
+    queues: tuple[tuple[UserName, str, bytes], ...]
+    """Each as msgpack of `Queue`."""
     never: tuple[JobId, ...] = ()
     """Jobs whose users know that they can never start."""
 
@@ -83,9 +85,12 @@ class NotificationService:
         self._never = NeverWatch()
         self._seq, self._kept_seq = -1, -1
         """-1: not begun."""
-        self._changed = False
+        self._changed: set[Key] = set()
+        """Destinations of which something else is to be kept."""
+        self._packed: dict[Key, bytes] = {}
+        """Queues as they are kept: a destination costs only where something of it changed."""
         assert backend.vault is not None, "every server has one"
-        self._sender = Sender(lambda: backend.state, backend.vault, server_url)
+        self._sender = Sender(lambda: backend.state, backend.vault, lambda: backend.tokens.users, server_url)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=f"{ASIDE}-notify")
         self._sending: dict[Key, asyncio.Task[None]] = {}
         self._channels: Counter[str] = Counter()
@@ -113,13 +118,14 @@ class NotificationService:
         if self._backend.state.subscriptions.by_key and self._never.due(now_ms):
             self._gather(await asyncio.to_thread(self._find_never, now_ms))
         for (owner, name), queue in self._queues.items():
-            self._changed |= queue.compose(_mark(owner, name), now_ms)
-        if self._changed or self._seq >= self._kept_seq + KEEP_EVERY_RECORDS:
+            if queue.compose(_mark(owner, name), now_ms):
+                self._changed.add((owner, name))
+        if self._changed or self._kept_seq < 0 or self._seq >= self._kept_seq + KEEP_EVERY_RECORDS:
             await self._keep()
         self._send_due(now_ms)
 
     async def settle(self) -> None:
-        """Return when nothing is being sent any more; for tests."""
+        """Return when nothing is being sent any more."""
         while self._sending:
             await asyncio.wait(list(self._sending.values()))
             await asyncio.sleep(0)
@@ -139,15 +145,16 @@ class NotificationService:
         if kept is not None:
             try:
                 found = msgspec.msgpack.decode(kept[1], type=Kept)
+                queues = {(one[0], one[1]): msgspec.msgpack.decode(one[2], type=Queue) for one in found.queues}
             except msgspec.DecodeError as error:
                 log.error("what waits to be sent is lost: it is of another version", extra={"error": str(error)})
             else:
-                self._queues = {(owner, name): queue for owner, name, queue in found.queues}
+                self._packed = {(owner, name): body for owner, name, body in found.queues}
+                self._queues = queues
                 self._fold, self._never = NoticeFold(found.starting, found.quiet), NeverWatch(found.never)
                 self._seq = self._kept_seq = found.seq
                 return
         self._seq = self._backend.durable_seq
-        self._changed = True
 
     async def _follow(self) -> None:
         """Read one batch of the log; without subscriptions nobody needs to hear of it."""
@@ -164,7 +171,7 @@ class NotificationService:
         for key, digest in found.items():
             self._queues.setdefault(key, Queue()).add(digest, now_ms)
             self._backend.metrics.count("notification_events", sum(digest.counts.values()))
-            self._changed = True
+            self._changed.add(key)
 
     def _find_never(self, now_ms: int) -> dict[Key, Digest]:
         state, gathered = self._backend.state, defaultdict[Key, Digest](Digest)
@@ -246,21 +253,25 @@ class NotificationService:
         gone = [key for key in self._queues if key not in known]
         for key in gone:
             del self._queues[key]
-            self._changed = True
+            self._changed.add(key)
 
     async def _keep(self) -> None:
         """Keep the position and what waits. Raises: StoreError: nothing new is sent then."""
-        starting, quiet = self._fold.image()
-        queues = [(*key, queue) for key, queue in self._queues.items() if not queue.empty or queue.stats.last_sent_ms]
-        queues += [(*key, queue) for key, queue in self._queues.items() if queue.empty and queue.stats.given_up]
-        body = msgspec.msgpack.encode(Kept(self._seq, starting, quiet, tuple(queues), tuple(self._never.said)))
-        self._changed = False
+        changed, self._changed = self._changed, set()
+        for key in changed:
+            queue = self._queues.get(key)
+            if queue is None:
+                self._packed.pop(key, None)
+            else:
+                self._packed[key] = _encode(queue)
+        packed = tuple((*key, body) for key, body in self._packed.items())
+        kept = Kept(self._seq, *self._fold.image(), packed, tuple(self._never.said))
         try:
-            await asyncio.to_thread(self._store.save_projection, NAME, self._seq, body)
+            await asyncio.to_thread(lambda: self._store.save_projection(NAME, kept.seq, _encode(kept)))
         except StoreError:
-            self._changed = True
+            self._changed |= changed
             raise
-        self._kept_seq = self._seq
+        self._kept_seq = kept.seq
 
     # Sending.
 
@@ -293,7 +304,7 @@ class NotificationService:
             metrics.count("notifications_sent", channel=one.channel)
             metrics.observe("notification_seconds", time.monotonic() - begun, channel=one.channel)
         finally:
-            self._changed = True
+            self._changed.add(one.key)
             self._channels[one.channel] -= 1
             self._owners[one.owner] -= 1
             del self._sending[one.key]
