@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from penstock.core.ledger.allocations import AllocationImage, AllocationLog
 from penstock.core.ledger.levels import CLUSTER, Key, LevelImage, Levels
 from penstock.core.model import events as ev
-from penstock.core.model.cluster import Tenant
+from penstock.core.model.cluster import OthersLoad, Tenant
 from penstock.testing.builders import device, node
 from penstock.testing.harness import World
 from tests.core.histories import operations, play, small_world
@@ -61,7 +61,7 @@ def test_an_ill_device_and_those_that_others_hold_are_not_free():
     spec = replace(w.state.nodes["n1"].spec, devices=(*w.state.nodes["n1"].spec.devices[:3], sick))
     w.hello(spec)
     assert stand(folded(w.records)[0])[:3] == (0, 3_000, 1_000)
-    w.emit(ev.OthersLoadChanged("n1", ev.OthersLoad(devices=(0, 1))))
+    w.emit(ev.OthersLoadChanged("n1", OthersLoad(devices=(0, 1))))
     assert stand(folded(w.records)[0])[:3] == (0, 1_000, 1_000)
 
 

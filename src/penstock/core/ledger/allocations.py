@@ -87,12 +87,24 @@ class Move(NamedTuple):
     """1 or -1."""
 
 
+class JobImage(msgspec.Struct, frozen=True, array_like=True):
+    """A `KnownJob`; `asks` by their place in the image: jobs of an array have the same."""
+
+    id: JobId
+    tenant: TenantName
+    user: UserName
+    name: str
+    asks: int
+    attempt: OpenAttempt | None
+
+
 class AllocationImage(msgspec.Struct, frozen=True):
     """The whole of an `AllocationLog`."""
 
     seq: int
     time_ms: int
-    jobs: tuple[KnownJob, ...]
+    jobs: tuple[JobImage, ...]
+    asks: tuple[tuple[GangAsk, ...], ...]
     nodes: tuple[NodeSpec, ...]
 
 
@@ -100,9 +112,12 @@ class AllocationLog:
     """Folds records; `take` returns the allocations that a record has ended. For one thread."""
 
     def __init__(self, image: AllocationImage | None = None) -> None:
-        image = image or AllocationImage(0, 0, (), ())
+        image = image or AllocationImage(0, 0, (), (), ())
         self.seq, self.time_ms = image.seq, image.time_ms
-        self.jobs: dict[JobId, KnownJob] = {known.id: known for known in image.jobs}
+        self.jobs: dict[JobId, KnownJob] = {
+            one.id: KnownJob(one.id, one.tenant, one.user, one.name, image.asks[one.asks], one.attempt)
+            for one in image.jobs
+        }
         self._nodes: dict[NodeName, NodeSpec] = {spec.name: spec for spec in image.nodes}
         self.moves: list[Move] = []
         """What the last record did to nodes."""
@@ -115,7 +130,12 @@ class AllocationLog:
 
     def image(self) -> AllocationImage:
         """Return everything, to be encoded before the next record is taken."""
-        return AllocationImage(self.seq, self.time_ms, tuple(self.jobs.values()), tuple(self._nodes.values()))
+        asks: dict[tuple[GangAsk, ...], int] = {}
+        jobs = tuple(
+            JobImage(one.id, one.tenant, one.user, one.name, asks.setdefault(one.asks, len(asks)), one.attempt)
+            for one in self.jobs.values()
+        )
+        return AllocationImage(self.seq, self.time_ms, jobs, tuple(asks), tuple(self._nodes.values()))
 
     def open(self) -> Iterator[Allocation]:
         """Yield what has not ended, and parts that have ended of attempts that have not."""
