@@ -2,6 +2,8 @@
 
 import pytest
 
+from penstock.core.model.actions import JobChange
+from penstock.core.model.events import JobEdited
 from tests.server.harness import Jobs, until
 
 
@@ -104,6 +106,21 @@ def test_some_of_several_numbers_may_be_unknown(penstock, waiting):
 def test_a_selection_that_says_nothing_is_refused(penstock, words, code, said):
     told = penstock("cancel", *words)
     assert (told.code, said in told.err) == (code, True), told.err
+
+
+def test_every_field_that_may_be_edited_is_an_option(penstock, server, waiting):
+    number = str(waiting[0])
+    words = ("--priority", "7", "--time-limit", "2h", "--max-wait", "1d", "--no-preemptible", "--rename", "large")
+    assert penstock("edit", number, *words, "--set-label", "a=b", "--unset-label", "k").out == f"job {number} changed\n"
+    edited = [record.event.change for record in server.client.job_events(waiting[0]) if type(record.event) is JobEdited]
+    assert edited == [
+        JobChange("large", None, 7, False, 7_200_000, 86_400_000, labels=(("a", "b"),), labels_removed=("k",))
+    ]
+
+
+@pytest.mark.parametrize("words", [("--set-label", "a=b", "--unset-label", "a"), ("--unset-label", "a=b")])
+def test_a_label_is_set_or_removed(penstock, waiting, words):
+    assert penstock("edit", str(waiting[0]), *words).code == 2
 
 
 def test_an_edit_needs_something_to_change(penstock, waiting):

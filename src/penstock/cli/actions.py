@@ -137,6 +137,7 @@ def edit(
     ] = None,
     max_wait: Annotated[str | None, typer.Option("--max-wait", help="Cancel it when it has waited this long.")] = None,
     set_label: Annotated[list[str] | None, typer.Option("--set-label", help="Set a label, NAME=VALUE.")] = None,
+    unset_label: Annotated[list[str] | None, typer.Option("--unset-label", help="Remove a label, by its name.")] = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
@@ -149,12 +150,24 @@ def edit(
         "name": rename,
         "preemptible": preemptible,
         "max_wait": max_wait,
-        "labels": pairs("--set-label", set_label) if set_label else None,
+        "labels": _labels(set_label or [], unset_label or []) or None,
     }
     change = {field: value for field, value in given.items() if value is not None}
     if not change:
         raise UsageError("nothing to change is given", hint="such as --priority high or --time-limit 2h")
     _act("edit", selection, change, yes=yes, dry_run=dry_run, as_json=json)
+
+
+def _labels(given: list[str], removed: list[str]) -> dict[str, str | None]:
+    """Return labels as the API takes them, without a value to remove one. Raises: UsageError, InvalidInput."""
+    labels: dict[str, str | None] = {**pairs("--set-label", given)}
+    for name in removed:
+        if name in labels:
+            raise UsageError(f"label '{name}' is both set and removed", hint="--set-label or --unset-label, not both")
+        if not name or "=" in name:
+            raise UsageError(f"--unset-label is '{name}', expected the name of a label alone", hint="without a value")
+        labels[name] = None
+    return labels
 
 
 def _act(

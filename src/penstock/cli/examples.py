@@ -29,6 +29,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "edit": (
         "penstock edit 3 --priority high --time-limit 4h",
         "penstock edit --name 'train*' --to-queue batch --dry-run",
+        "penstock edit 3 --set-label stage=eval --unset-label draft",
     ),
     "save": ("penstock save 1",),
     "checkpoints": ("penstock checkpoints 1", "penstock checkpoints 1 --verify"),
