@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from api_pages import api_pages
+from api_pages import api_pages, openapi
 from command_words import command_words
 from drawings import drawings
 from reference_pages import errors_page, events_page, metrics_page
@@ -28,6 +28,7 @@ from penstock.core.explain import reasons
 from penstock.core.model.cluster import Settings
 from penstock.core.state.tables import TABLES, mermaid
 from penstock.server.http.budgets import budgets_table
+from penstock.testing.openapi import incompatible
 
 DOCS = Path("docs")
 TEXTS = Path("src/penstock/core/config/setting_texts.py")
@@ -269,6 +270,16 @@ def _json(schema: Json) -> str:
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
+def frozen_api() -> str:
+    """Return the document of `/api/v1`, which may only grow: `--break-api` writes it whatever clients would miss."""
+    path, document = DOCS / "schema" / "openapi-v1.json", openapi()
+    broken = incompatible(json.loads(path.read_bytes()), document) if path.exists() else []
+    if broken and "--break-api" not in sys.argv:
+        hint = "add, do not change; --break-api, where no release has it"
+        raise SystemExit(f"clients of /api/v1 would break ({hint}):\n" + "\n".join(broken))
+    return _json(document)
+
+
 def main() -> None:
     made = {
         "architecture.md": architecture(),
@@ -284,6 +295,7 @@ def main() -> None:
         "metrics.md": metrics_page(),
         "schema/job.json": _json(request_schema()),
         "schema/cluster.json": _json(cluster_schema()),
+        "schema/openapi-v1.json": frozen_api(),
     }
     files = {DOCS / name: text for name, text in made.items()} | {TEXTS: setting_texts(), WORDS: command_words()}
     stale = [str(path) for path, text in files.items() if not path.exists() or path.read_text() != text]

@@ -5,6 +5,7 @@
 `worlds`        random clusters and streams of jobs, each from a seed
 `engine`        an engine whose nodes and programs are simulated, in virtual time
 `server`        a server in this process, on loopback, with a token, a client and such an engine
+`openapi`       two documents of the HTTP API compared: what clients of the former would miss
 `conformance`   the contract of an engine, as tests that its author runs
 
 docs/testing.md shows each at work.

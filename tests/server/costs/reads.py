@@ -108,6 +108,15 @@ def _cluster() -> Iterator[Case]:
     slow = "name=" + "*a" * 8 + "&search=" + "x" * 100
     yield _read(f"/nodes?{slow}", "a pattern of many stars", "viewer")
     yield _read("/nodes?sort=-free&totals_by=model&limit=1000", "by free devices, counted by model", "viewer")
+    one = {"operation": "/nodes/{node}"}
+    yield _read("/nodes/node000", "a full node", "viewer", **one)
+    yield _read("/nodes/" + "x" * 63, "none", statuses=REFUSED, beyond=True, **one)
+    yield _read("/nodes/" + "x" * 64, "beyond a name", statuses=REFUSED, beyond=True, **one)
+    tags = ",".join(['"x"'] * 500)
+    packed = {"Accept-Encoding": "gzip," * 90 + "gzip", "If-None-Match": tags}
+    yield Case("GET /nodes", "compressed, with many tags", "viewer", get("/nodes", **packed))
+    yield Case("GET /jobs", "compressed, with many tags", "viewer", get("/jobs?limit=1000", **packed))
+    yield Case("GET /events", "compressed, with many tags", "viewer", get("/events?limit=10000", **packed))
     yield _read("/nodes?name=" + "*" * 9, "beyond stars", statuses=REFUSED, beyond=True)
     for path in ("/defrag", "/cycle", "/config"):
         yield _read(path, "all of it", "viewer")

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from penstock.api.types import ProblemDetails
 from penstock.core.config.job import request_schema
+from penstock.server.http.responses import ERROR_CODES
 
 _REF = "#/components/schemas/{name}"
 EXAMPLE = {"name": "train", "command": "python train.py", "devices": 1, "time_limit": "2h"}
@@ -96,6 +97,7 @@ def describe(app: FastAPI) -> None:
                 for operation in path.values():
                     operation["responses"].pop("422", None)
             _link(made["paths"])
+            made["x-error-codes"] = {code: one.status for code, one in ERROR_CODES.items()}
             app.openapi_schema = made
         return app.openapi_schema
 
