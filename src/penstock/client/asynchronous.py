@@ -207,6 +207,7 @@ class AsyncClient:
     # The operations of the API.
 
     plan = _later(ApiClient.plan)
+    job_schema = _later(ApiClient.job_schema)
     etas = _later(ApiClient.etas)
     timeline = _later(ApiClient.timeline)
     cluster_series = _later(ApiClient.cluster_series)
