@@ -237,3 +237,20 @@ def test_orders_are_the_servers_and_the_filter_stays(own: World) -> None:
             await screen.shows("2 nodes: 2 ready", "most free first")
 
     played(walk())
+
+
+def test_your_jobs_that_have_ended_are_shown_when_asked_for(own: World) -> None:
+    own.submit(name="short", command="exit 3")
+    own.server.advance(30)
+
+    async def walk() -> None:
+        async with opened(own.server, token=own.ann, view="mine") as screen:
+            await screen.shows("you have no live jobs")
+            await screen.press("a")
+            await screen.shows("short", "failed", "then those that have ended")
+            await screen.press("a")
+            await screen.shows("you have no live jobs")
+            await screen.press("1", "a")
+            await screen.shows("ended jobs are listed with your own: 5, then a")
+
+    played(walk())

@@ -20,7 +20,7 @@ WALK = (
     ("nodes", ("3",), "draining"),
     ("devices", ("4",), "who holds each"),
     ("node", ("enter",), "SIM-80G"),
-    ("mine", ("escape", "5"), "of yours"),
+    ("mine", ("escape", "5"), "live of yours"),
     ("alerts", ("6",), "alert "),
     ("alert", ("enter",), "to resolve it"),
     ("explain", ("escape", "1", "down", "down", "e"), "no latest start"),

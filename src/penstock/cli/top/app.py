@@ -114,7 +114,8 @@ class TopApp(App[None]):
         while True:
             self._due.clear()
             cost_s = await self._look()
-            pause_s = max(self._interval_s, min(INTERVAL_MAX_S, cost_s / SHARE))
+            least_s = self.page.interval_s if self.page is not None else 0.0
+            pause_s = max(self._interval_s, least_s, min(INTERVAL_MAX_S, cost_s / SHARE))
             try:
                 await asyncio.wait_for(self._due.wait(), pause_s)
             except TimeoutError:

@@ -19,6 +19,7 @@ back      Esc: closes a page, then the filter
 filter    /  text in a name, user, label; or user:NAME tenant: queue:
              name:PATTERN label:K=V array:N. A number opens that job.
 sort      s: the view's next order, as the line above the keys says
+ended     a, in My jobs: those that have ended, too
 log       l; / searches in what is loaded, n N go to the next match
 explain   e: why a job waits, what would let it start
 cancel c  hold h  release r  priority p: each asks first

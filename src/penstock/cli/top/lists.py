@@ -29,6 +29,7 @@ from penstock.cli.top.rows import Rows
 from penstock.client import Client
 from penstock.core.model.answers import Alert
 
+ENDED_INTERVAL_S = 10.0
 FILTER_HINTS = {
     "jobs": "text in name, user or label; user:NAME tenant: queue: label:KEY=VALUE array:N; a number opens that job",
     "nodes": "text in name, pool, rack, switch, zone, model or a label",
@@ -63,6 +64,7 @@ class ListPage(Page):
         Binding("e", "pane('why')", "Explain"),
         Binding("escape", "back", "Back", show=False),
         Binding("s", "sort", "Sort", show=False),
+        Binding("a", "ended", "All", show=False),
         Binding("tab", "next(1)", "Next view", show=False),
         Binding("shift+tab", "next(-1)", "View before", show=False),
         *(Binding(str(at + 1), f"view('{view}')", TITLES[view], show=False) for at, view in enumerate(VIEWS)),
@@ -87,6 +89,11 @@ class ListPage(Page):
 
     def question(self) -> Question:
         return partial(_ask, self.wanted)
+
+    @property
+    def interval_s(self) -> float:
+        """Jobs that have ended are read from the log: more seldom."""
+        return ENDED_INTERVAL_S if self.wanted.ended else 0.0
 
     def show(self, value: Listing) -> None:
         rows = self.query_one(Rows)
@@ -122,6 +129,10 @@ class ListPage(Page):
         self.say("asking...")
         self.changed()
 
+    def _first(self, text: str) -> ListWanted:
+        """Return the first page with another filter."""
+        return self.wanted._replace(filter=text, cursor="", begin=0)
+
     def target(self) -> Target | None:
         row = self.query_one(Rows).selected
         if row is None or not isinstance(row.thing, api.JobView):
@@ -139,7 +150,7 @@ class ListPage(Page):
         elif isinstance(thing, Alert):
             self.app.push_screen(AlertPage(thing))
         elif thing.array_counts:
-            self._turn_to(ListWanted(self.wanted.view, f"array:{thing.array_id}", sort=self.wanted.sort), [])
+            self._turn_to(self._first(f"array:{thing.array_id}"), [])
         else:
             self.app.push_screen(JobPage(thing.id, pane))
 
@@ -165,7 +176,14 @@ class ListPage(Page):
         orders = SORTS[self.wanted.view]
         if orders:
             following = orders[(orders.index(self.wanted.order) + 1) % len(orders)]
-            self._turn_to(ListWanted(self.wanted.view, self.wanted.filter, sort=following), [])
+            self._turn_to(self.wanted._replace(sort=following, cursor="", begin=0), [])
+
+    def action_ended(self) -> None:
+        """Show your jobs that have ended, too, or no longer."""
+        if self.wanted.view == "mine":
+            self._turn_to(self.wanted._replace(ended=not self.wanted.ended, cursor="", begin=0), [])
+        else:
+            self.notice("ended jobs are listed with your own: 5, then a")
 
     def action_pane(self, pane: str) -> None:
         row = self.query_one(Rows).selected
@@ -174,7 +192,7 @@ class ListPage(Page):
 
     def action_back(self) -> None:
         if self.wanted.filter or self._before:
-            self._turn_to(ListWanted(self.wanted.view, sort=self.wanted.sort), [])
+            self._turn_to(self._first(""), [])
 
     def action_filter(self) -> None:
         view = self.wanted.view
@@ -187,7 +205,7 @@ class ListPage(Page):
         if self.wanted.view in JOB_VIEWS and text.isdecimal():
             self.app.push_screen(JobPage(int(text), "facts"))
         else:
-            self._turn_to(ListWanted(self.wanted.view, text, sort=self.wanted.sort), [])
+            self._turn_to(self._first(text), [])
 
 
 def _ask(wanted: ListWanted, client: Client, user: str, now_ms: int) -> Listing:

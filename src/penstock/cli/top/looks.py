@@ -67,6 +67,8 @@ class ListWanted(NamedTuple):
     """Rows on the pages before."""
     sort: str = ""
     """One of the view's orders; empty: its first."""
+    ended: bool = False
+    """Of the caller's jobs: those that have ended, too."""
 
     @property
     def order(self) -> str:
@@ -155,7 +157,7 @@ def job_query(wanted: ListWanted, user: str) -> dict[str, Any]:
     """Return the query for a list of jobs. Raises: InvalidInput for a filter that cannot be read."""
     query: dict[str, Any] = {"state": STATES[wanted.view], "sort": wanted.order, "cursor": wanted.cursor}
     if wanted.view == "mine":
-        query["user"] = user
+        query |= {"user": user, "finished": "true" if wanted.ended else ""}
     for name, text in _parsed(wanted.filter):
         if name == "label":
             query.setdefault("label", []).append(text)
@@ -198,15 +200,16 @@ def _jobs(client: Client, wanted: ListWanted, user: str, now_ms: int, limit: int
 
 
 def _count_note(wanted: ListWanted, rows: Sequence[Row], found: api.JobList, total: int) -> str:
-    what = {"queue": "waiting", "running": "running", "mine": "of yours"}[wanted.view]
-    if not total:
+    what = {"queue": "waiting", "running": "running", "mine": "live of yours"}[wanted.view]
+    if not total and not rows:
         return {"queue": "no jobs wait", "running": "no jobs run", "mine": "you have no live jobs"}[wanted.view]
     arrays = any(job.array_counts for job in found.jobs)
     if not wanted.begin and not found.next_cursor:
         whole = f"{total:,} {what}" + (f", in {counted(len(rows), 'row')}: an array is one" if arrays else "")
     else:
         whole = f"rows {wanted.begin + 1:,}-{wanted.begin + len(rows):,}; {total:,} {what}"
-    return f"{whole}; {SORT_TEXT[wanted.order]}"
+    ended = ", then those that have ended" if wanted.ended else ""
+    return f"{whole}; {SORT_TEXT[wanted.order]}{ended}"
 
 
 def job_key(job: api.JobView) -> str:
@@ -266,6 +269,7 @@ def _run(job: api.JobView, now_ms: int) -> tuple[Cell, ...]:
 def _own(job: api.JobView, now_ms: int) -> tuple[Cell, ...]:
     waits = job.state == "waiting"
     began_ms = job.submitted_ms if waits else job.started_ms
+    lasts_ms = (job.finished_ms or now_ms) - began_ms if began_ms else None
     return (
         job_key(job),
         job_name(job),
@@ -275,7 +279,7 @@ def _own(job: api.JobView, now_ms: int) -> tuple[Cell, ...]:
         str(job.priority),
         job.devices_text,
         listed(job.nodes, 2),
-        format_duration(max(0, now_ms - began_ms)) if began_ms else "",
+        format_duration(max(0, lasts_ms)) if lasts_ms is not None else "",
         _starts(job, now_ms) if waits else left(job, now_ms),
         f"{job.step:,}" if job.step else "",
         WHY.get(job.reason, job.reason.replace("_", " ")),

@@ -78,6 +78,11 @@ class Page(Screen[None]):
         """Return what to ask next."""
         raise NotImplementedError
 
+    @property
+    def interval_s(self) -> float:
+        """At least this long from one look to the next."""
+        return 0.0
+
     def show(self, value: Any) -> None:
         """Show an answer to the present question."""
         raise NotImplementedError

@@ -60,6 +60,12 @@ class Prose(ScrollView, can_focus=True):
             self.scroll_to(y=len(self._lines), animate=False, immediate=True, force=True)
         elif dropped:
             self.scroll_to(y=max(0, top - dropped), animate=False, immediate=True, force=True)
+        self.call_after_refresh(self._move_bar)
+
+    def _move_bar(self) -> None:
+        """Show the place in a scroll bar that was not there yet when the place changed."""
+        if self.show_vertical_scrollbar:
+            self.vertical_scrollbar.position = self.scroll_y
 
     def _at_end(self) -> bool:
         return round(self.scroll_y) >= len(self._lines) - self.size.height
