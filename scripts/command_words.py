@@ -1,12 +1,11 @@
 """The words of the command line for completion (`src/penstock/cli/words.json`), from the commands themselves."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
-from penstock.cli.commands import GROUPS, TOP
+from penstock.cli.commands import TOP
 from penstock.cli.forms import OUTPUTS
-from penstock.cli.main import app, load
+from penstock.cli.main import app, leaves
 from penstock.cli.ps import SORTS, STATES
 
 KINDS = {
@@ -44,23 +43,11 @@ def command_words() -> str:
     top = get_command(app)
     groups = {name: entry.summary for name, entry in TOP.items() if not entry.hidden}
     made: dict[str, Any] = {"": {"groups": groups, "options": _options("", top)}}
-    for name, entry in TOP.items():
-        if not entry.hidden:
-            for word, command in _leaves(name, load(name)):
-                made[word] = _entry(word, command)
+    made |= {name: _entry(name, command) for name, command in leaves()}
     names = sorted(name for name in made if name)
     made["help"]["values"] = sorted({name.partition(" ")[0] for name in names})
     lines = [f"{json.dumps(name)}: {json.dumps(entry, ensure_ascii=False)}" for name, entry in made.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
-    members = getattr(command, "commands", None)
-    if members is None:
-        yield name, command
-        return
-    for word, member in members.items():
-        yield from _leaves(f"{name} {word}", load(f"{name} {word}") if name in GROUPS else member)
 
 
 def _entry(name: str, command: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from penstock.cli.commands import FORMER, GROUPS, PANELS
 from penstock.cli.examples import EXAMPLES
 from penstock.cli.helping import sections
 from penstock.cli.main import load
-from penstock.cli.output import EXIT_CODES
+from penstock.cli.man import exit_codes
 from penstock.core.config.cluster import cluster_schema
 from penstock.core.config.fields import DURATION, SIZE, TIME, Json
 from penstock.core.config.job import job_schema, request_schema
@@ -212,18 +212,12 @@ def command_line() -> str:
         "",
         "| exit code | meaning |",
         "|---|---|",
-        "| 0 | done |",
-        "| 1 | any other error |",
-    ]
-    codes: dict[int, list[str]] = {}
-    for name, code in EXIT_CODES.items():
-        codes.setdefault(code, []).append(f"`{name}`")
-    parts += [f"| {code} | {', '.join(names)} |" for code, names in sorted(codes.items()) if code != 1]
-    parts += [
-        "| 10, 11 | `plan`: a job waits, its start is unknown. `sizing`: 10, no size that was tried reaches the goal |",
-        "| 130 | interrupted |",
+        *(f"| {code} | {meaning} |" for code, meaning in exit_codes().items()),
         "",
         "`run`, `attach` and `exec` end with the program's own code. With `--json` an error is JSON on standard error.",
+        "",
+        "`penstock help --man ~/.local/share/man` writes a manual page for each command: `man penstock-ps`.",
+        "`penstock completion install` makes bash, zsh or fish complete commands, options, jobs and names.",
         "",
         *_FORMS,
     ]

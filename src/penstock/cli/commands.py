@@ -113,7 +113,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
 
 TABLES = frozenset({
     "ps", "jobs", "nodes", "pools", "quota", "eta", "usage", "checkpoints", "certificates",
-    "money accounts", "money invoice list", "money ledger", "token list", "secret list",
+    "money accounts", "money invoice list", "money ledger", "token list", "secret list", "notify list",
 })  # fmt: skip
 """Commands with a table that knows its items: columns and fields have names."""
 LISTS = TABLES | {"queue", "alerts", "defrag", "events", "money bill"}

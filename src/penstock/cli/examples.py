@@ -135,5 +135,5 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "completion install": ("penstock completion install", "penstock completion install zsh"),
     "completion show": ("penstock completion show bash",),
     "version": ("penstock version",),
-    "help": ("penstock help submit", "penstock help money bill"),
+    "help": ("penstock help submit", "penstock help money bill", "penstock help --man man"),
 }

@@ -5,6 +5,7 @@ A command is imported when it is called: help, completion and every other comman
 
 import os
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from itertools import pairwise
 from typing import Annotated, Any
@@ -42,6 +43,22 @@ def load(name: str) -> Any:
         holder.command(word, hidden=entry.hidden, cls=PlainCommand)(declared)
 
     return complete(typer.main.get_group(holder).commands[word], name, watch=entry.watch or name in WATCHED)
+
+
+def leaves() -> Iterator[tuple[str, Any]]:
+    """Yield the name of each command that is shown and runs something, such as `money bill`, and the command."""
+
+    def below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+        members = getattr(command, "commands", None)
+        if members is None:
+            yield name, command
+            return
+        for word, member in members.items():
+            yield from below(f"{name} {word}", load(f"{name} {word}") if name in GROUPS else member)
+
+    for name, entry in TOP.items():
+        if not entry.hidden:
+            yield from below(name, load(name))
 
 
 class LazyGroup(PlainGroup):

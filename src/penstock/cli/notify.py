@@ -71,13 +71,12 @@ def list_notifications(
     if json:
         print_json(found)
         return
-    if not found.notifications:
-        say(f"nothing is set: penstock notify set NAME ({_ways(found)})")
-        return
     rows = [_row(one) for one in found.notifications]
     head = ("name", "user", "way", "to", "on", "about", "sent", "waits", "last sent", "last error")
     drop = ("last sent", "user", "about", "waits", "sent", "way", "on")
-    Console().print(table(head, rows, drop=drop if not everyone else tuple(one for one in drop if one != "user")))
+    kept = tuple(one for one in drop if one != "user" or not everyone)
+    none = f"nothing is set: penstock notify set NAME ({_ways(found)})"
+    Console().print(table(head, rows, drop=kept, of=found.notifications, kind=NotificationView, key="name", empty=none))
 
 
 def _row(one: NotificationView) -> tuple[str, ...]:

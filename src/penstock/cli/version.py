@@ -2,6 +2,7 @@
 
 import contextlib
 import platform
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ from penstock import __version__
 from penstock.cli.options import JsonOption
 from penstock.cli.output import print_json, say
 from penstock.cli.place import client_of
-from penstock.core.model.errors import PenstockError
+from penstock.core.model.errors import InvalidInput, PenstockError
 
 
 def version(json: JsonOption = False) -> None:
@@ -27,8 +28,25 @@ def version(json: JsonOption = False) -> None:
 
 def help_(
     command: Annotated[list[str] | None, typer.Argument(help="Command, such as: submit, or: money bill.")] = None,
+    man: Annotated[
+        Path | None, typer.Option("--man", metavar="DIR", help="Write all manual pages into this folder instead.")
+    ] = None,
 ) -> None:
     """Show the help of a command."""
+    if man is not None:
+        _write_manual(man)
+        return
     from penstock.cli.main import app
 
     app([*(command or []), "--help"])
+
+
+def _write_manual(folder: Path) -> None:
+    """Write the manual pages, and say how to read them. Raises: InvalidInput."""
+    from penstock.cli.man import write_pages
+
+    try:
+        written = write_pages(folder)
+    except OSError as error:
+        raise InvalidInput(f"{error.filename} cannot be written: {error.strerror}") from error
+    say(f"{len(written)} pages are in {written[0].parent}", f"read one: man -M {folder} penstock")
