@@ -30,10 +30,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
+	@echo "installing into $(VENV): about a minute"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo]"
 	@touch $(VENV)/.demo
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
+	@echo "installing into $(VENV), with everything for development: some minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo,dev]"
 	@touch $(VENV)/.dev $(VENV)/.demo
 
