@@ -42,6 +42,22 @@ def bare(running: Server, client: Client, count: int, name: str) -> None:
         time.sleep(0.02)
 
 
+NOOP = {"command": ["true"], "cpus": 1}
+
+
+def bare_commands(running: Server, count: int, name: str) -> None:
+    """The same for commands that do nothing: what remains is the server's work, and the client's."""
+    before = running.client.cluster().jobs_succeeded
+    LeanClient(running.address, running.token, running.trusted).submit(msgspec.json.encode([NOOP] * count), name)
+    while running.client.cluster().jobs_succeeded < before + count:
+        time.sleep(0.02)
+
+
+def commands(client: Client, count: int) -> None:
+    ended = client.handles(client.submit([NOOP] * count).jobs).wait()
+    assert ended == ["succeeded"] * count
+
+
 def mapped(client: Client, count: int) -> None:
     assert list(client.map(square, range(count), cpus=1)) == [number * number for number in range(count)]
 
@@ -62,15 +78,21 @@ def main() -> None:
     quick = parser.parse_args().quick
     count, rounds = (50, 2) if quick else (250, 4)
     ways: dict[str, Callable[[Client, int], None]] = {"map": mapped, "submit": one_by_one, "executor": executed}
-    taken_s = dict.fromkeys(("bare", *ways), 0.0)
+    taken_s = dict.fromkeys(("bare", "bare_commands", "commands", *ways), 0.0)
     with server(CPUS) as running, Client.connect(data=running.data) as client:
         bare(running, client, 20, "warm")
         for number in range(rounds):
+            taken_s["bare_commands"] += seconds(
+                lambda number=number: bare_commands(running, count, f"commands-{number}")
+            )
+            taken_s["commands"] += seconds(lambda: commands(client, count))
             taken_s["bare"] += seconds(lambda number=number: bare(running, client, count, f"bare-{number}"))
             for name, way in ways.items():
                 taken_s[name] += seconds(lambda way=way: way(client, count))
     rates = {name: rounds * count / spent_s for name, spent_s in taken_s.items()}
-    bare_rate = rates.pop("bare")
+    bare_rate, bare_commands_rate, commands_rate = (rates.pop(name) for name in ("bare", "bare_commands", "commands"))
+    known = {"name": "the same commands by bulk over the bare API, jobs/s", "value": round(bare_commands_rate, 1)}
+    result("sdk_commands_share_of_bare_api", commands_rate / bare_commands_rate, "ratio", "higher", LIMIT, known)
     reference = {"name": "the same jobs by bulk over the bare API, jobs/s", "value": round(bare_rate, 1)}
     for name, rate in rates.items():
         result(f"sdk_{name}_functions_per_s", rate, "functions/s", "higher", None, reference)

@@ -30,6 +30,8 @@ def test_a_result_comes_whole_out_of_any_output(data, kind, noise, random):
 def test_a_result_in_the_middle_of_an_unfinished_line_is_found():
     (line,) = calls.lines_of(KEY, CALL, "V", b"x")
     assert gathered(b"no line feed" + line) == calls.Found("V", b"x")
+    forged = calls.MARK + f"{CALL} 0 1 mac AAAA".encode()
+    assert gathered(forged + line) == calls.Found("V", b"x")
 
 
 @pytest.mark.parametrize("forger", [(OTHER, CALL), (KEY, "other"), ("", CALL)], ids=["key", "call", "no key"])

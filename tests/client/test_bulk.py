@@ -74,6 +74,11 @@ def test_a_map_that_cannot_be_is_refused(client, wrong):
         client.map(square)
 
 
+def test_a_map_shows_how_far_it_is(client, capsys):
+    assert list(client.map(square, [1, 2], chunk_size=2, progress=True, cpus=0.1, timeout=WAIT_S)) == [1, 4]
+    assert "2/2" in capsys.readouterr().err
+
+
 def test_an_empty_map_submits_nothing(client, sent):
     assert list(client.map(square, [])) == []
     assert sent == []

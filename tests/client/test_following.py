@@ -127,10 +127,19 @@ def test_who_waits_for_a_server_that_is_gone_gets_the_error(client, virtual, mon
     assert job.wait(WAIT_S) == "cancelled"
 
 
-def test_a_job_that_is_none_is_no_wait(client):
+def test_a_job_that_is_none_is_no_wait(client, monkeypatch):
+    shared = []
+
+    def job(job_id):
+        shared.append(client.follower._waits[job_id])
+        return real(job_id)
+
+    real = client.job
+    monkeypatch.setattr(client, "job", job)
     with pytest.raises(ApiProblem, match="there is no job 999999"):
         client.follower.ended(client, [999_999])
     assert client.follower._waits == {}
+    assert isinstance(shared[0].exception(0), ApiProblem)  # who has come to wait for it meanwhile
 
 
 def test_a_token_that_is_not_valid_is_said_at_once(virtual):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.api.types import JobView
-from penstock.client import Client, JobFailed
-from penstock.client.notebook import job_html, jobs_html
+from penstock.client import Client, JobFailed, ServerNotRunning
+from penstock.client.notebook import jobs_html
 from penstock.client.requests import JobFields
 from penstock.core.config.job_fields import FIELDS
 from penstock.core.model.errors import InvalidInput
@@ -133,7 +133,7 @@ def view(**of) -> JobView:
 
 def test_what_others_have_named_is_escaped_in_a_notebook():
     evil = "<script>alert(1)</script>"
-    html = job_html(view(name=evil, reason=evil, nodes=[evil], queue=evil, state=evil))
+    html = jobs_html([view(name=evil, reason=evil, nodes=[evil], queue=evil, state=evil)])
     assert "<script>" not in html
     assert html.count("&lt;script&gt;") == 5
     assert "<td>2.0s</td>" in html
@@ -151,6 +151,16 @@ def test_a_notebook_shows_jobs_as_they_are(client, virtual):
     virtual.advance(5)
     assert "5 jobs: 5 succeeded" in jobs._repr_html_()
     assert f"<td>{jobs[0].id}</td>" in jobs[0]._repr_html_()
+
+
+def test_a_notebook_shows_what_is_known_when_the_server_is_away(client, monkeypatch):
+    job = client.submit("true", name="<b>")
+
+    def away(*_, **__):
+        raise ServerNotRunning("it is <away>")
+
+    monkeypatch.setattr(client, "_anywhere", away)
+    assert job._repr_html_() == f"<p>&lt;Job {job.id} (&lt;b&gt;)&gt;: it is &lt;away&gt;</p>"
 
 
 def test_a_bar_shows_how_many_have_ended(client, virtual, capsys):

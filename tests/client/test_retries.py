@@ -45,8 +45,9 @@ def test_a_request_that_was_refused_undone_comes_again_when_the_server_says(monk
     assert server.waits[0] != server.waits[1]
 
 
-def test_without_a_time_the_pauses_grow(monkeypatch):
-    server = Answers(monkeypatch, *[refusal(503, "overloaded")] * 4, DONE)
+@pytest.mark.parametrize("after_s", [None, 0])
+def test_without_a_time_the_pauses_grow(monkeypatch, after_s):
+    server = Answers(monkeypatch, *[refusal(503, "overloaded", after_s)] * 4, DONE)
     server.client.drain("n1")
     assert [0.1 * 2**n <= wait <= 0.15 * 2**n for n, wait in enumerate(server.waits)] == [True] * 4
 
@@ -80,6 +81,13 @@ def test_patience_ends(monkeypatch, patience_s, tries):
     assert raised.value.retry_after_s == 10
     assert len(server.keys) <= tries
     assert server.now <= patience_s
+
+
+def test_a_client_that_is_interrupted_tries_no_more(monkeypatch):
+    server = Answers(monkeypatch, refusal(429, "too_many_requests", 1), DONE)
+    monkeypatch.setattr(server.client._interrupted, "wait", lambda seconds: True)
+    with pytest.raises(ApiProblem, match="too_many_requests"):
+        server.client.jobs()
 
 
 def test_other_refusals_are_final(monkeypatch):

@@ -139,7 +139,7 @@ class Gathering:
         """Look through a piece of output that begins and ends with whole lines; return the result once it is whole."""
         prefix = MARK + self._call_id.encode() + b" "
         for line in output.split(b"\n"):
-            begin = line.find(prefix)
+            begin = line.rfind(prefix)
             parts = line[begin + len(prefix) :].split(b" ") if begin >= 0 else []
             if len(parts) == 4 and parts[0].isdigit() and parts[1].isdigit() and len(parts[1]) <= 5:
                 found = self._add(int(parts[0]), int(parts[1]), parts[2], parts[3])

@@ -148,7 +148,7 @@ class HttpCaller:
             if not undone and not (status == 503 and repeatable):
                 return status, data
             wait_s = self._retry_after_s
-            if wait_s is None:
+            if not wait_s:
                 wait_s, pause_s = pause_s, min(2 * pause_s, PAUSE_MOST_S)
             wait_s *= 1 + random.random() / 2  # noqa: S311 - so that many clients do not come back at once
             if time.monotonic() + wait_s > until:

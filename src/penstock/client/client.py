@@ -1,7 +1,7 @@
 """The client of programs: finds its server, submits commands, job files and functions, and waits for many at once."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
@@ -197,6 +197,7 @@ class Client(ApiClient):
         chunk_size: int = 1,
         ahead: int = 1_000,
         timeout: float | None = None,
+        progress: bool = False,
         python: str | None = None,
         **fields: Unpack[JobFields],
     ) -> Iterator[T]:
@@ -210,6 +211,7 @@ class Client(ApiClient):
             chunk_size: items of one job: many short calls are faster together.
             ahead: jobs that are submitted before their results are taken, at most.
             timeout: seconds for all results.
+            progress: show a bar, on standard error or in the notebook.
             python, fields: as for `submit`.
         Raises: as `Job.result`, from the iterator; InvalidInput for a call that cannot be pickled or is too large.
         """
@@ -217,7 +219,14 @@ class Client(ApiClient):
 
         plan = MapPlan(function, iterables, chunk_size=chunk_size, ahead=ahead, python=python, fields=fields)
         plan.fill(self)
-        return results(self, plan, timeout)
+        found = results(self, plan, timeout)
+        if not progress:
+            return found
+        from penstock.client.notebook import shown_progress
+
+        sizes = [len(one) if isinstance(one, Sized) else None for one in iterables]
+        known = [size for size in sizes if size is not None]
+        return shown_progress(found, min(known) if len(known) == len(sizes) else None, "calls")
 
     @property
     def python(self) -> str:

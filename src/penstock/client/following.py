@@ -141,10 +141,12 @@ class Follower:
                 futures.append(future)
         try:
             self._look_up(client, unknown)
-        except BaseException:
+        except BaseException as error:
             with self._lock:
-                for job_id in unknown:
-                    self._waits.pop(job_id, None)
+                left = [self._waits.pop(job_id) for job_id in unknown if job_id in self._waits]
+            for future in left:
+                with contextlib.suppress(InvalidStateError):
+                    future.set_exception(error)  # others may wait for it by now
             raise
         return futures
 

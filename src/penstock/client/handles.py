@@ -96,9 +96,9 @@ class Job(Generic[T]):
         return cast(T, self._outcome.value)
 
     def _repr_html_(self) -> str:
-        from penstock.client.notebook import job_html
+        from penstock.client.notebook import html_of
 
-        return job_html(self.view())
+        return html_of(self, lambda: [self.view()])
 
 
 class Jobs(Sequence[Job[T]]):
@@ -145,9 +145,9 @@ class Jobs(Sequence[Job[T]]):
         return views(self._client, [job.id for job in self._jobs])
 
     def _repr_html_(self) -> str:
-        from penstock.client.notebook import jobs_html
+        from penstock.client.notebook import html_of
 
-        return jobs_html(self.views())
+        return html_of(self, self.views)
 
 
 def follow_ends(client: "Client", jobs: Sequence[Job[Any]]) -> "list[Future[Ended]]":

@@ -1,24 +1,30 @@
 """Jobs in a notebook, and progress bars. What others have named is escaped."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import TypeVar
 
 from penstock.api.types import JobView
+from penstock.core.model.errors import PenstockError
 from penstock.core.model.quantities import format_duration
 
 T = TypeVar("T")
 ROWS_MAX = 20
 
 
-def job_html(job: JobView) -> str:
-    """Return a table of one job."""
-    return _table([job])
+def html_of(handle: object, views: Callable[[], Sequence[JobView]]) -> str:
+    """Return the jobs of a handle as a table; where the server does not answer, what is known without it."""
+    try:
+        return jobs_html(views())
+    except (PenstockError, OSError) as error:
+        return f"<p>{escape(repr(handle))}: {escape(str(error))}</p>"
 
 
 def jobs_html(jobs: Sequence[JobView]) -> str:
-    """Return how many jobs there are in each state, and a table of the first."""
+    """Return a table of the first jobs; of several also how many there are in each state."""
+    if len(jobs) == 1:
+        return _table(jobs)
     counts = ", ".join(f"{count:,} {state}" for state, count in sorted(Counter(job.state for job in jobs).items()))
     more = f"<p>and {len(jobs) - ROWS_MAX:,} more</p>" if len(jobs) > ROWS_MAX else ""
     return f"<p>{len(jobs):,} jobs: {escape(counts)}</p>{_table(jobs[:ROWS_MAX])}{more}"
@@ -36,7 +42,7 @@ def _cells(job: JobView) -> tuple[str, ...]:
     return str(job.id), job.name, job.state, job.queue, job.devices_text, ", ".join(job.nodes), ran, job.reason
 
 
-def shown_progress(ended: Iterable[T], total: int, what: str = "jobs") -> Iterator[T]:
+def shown_progress(ended: Iterable[T], total: int | None, what: str = "jobs") -> Iterator[T]:
     """Yield what is given, with a bar on standard error or in the notebook."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
