@@ -139,14 +139,18 @@ async def as_completed(
             known[end] = _shared(end)
         waits.setdefault(known[end], []).append(job)
     pending: set[asyncio.Future[Ended]] = set(waits)
-    while pending:
-        done, pending = await asyncio.wait(pending, timeout=remaining(), return_when=asyncio.FIRST_COMPLETED)
-        if not done:
-            raise late([job.id for one in pending for job in waits[one]], timeout)
-        for one in done:
-            for job in waits[one]:
-                job._job.ended = one.result()
-                yield job
+    try:
+        while pending:
+            done, pending = await asyncio.wait(pending, timeout=remaining(), return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                raise late([job.id for one in pending for job in waits[one]], timeout)
+            for one in done:
+                for job in waits[one]:
+                    job._job.ended = one.result()
+                    yield job
+    finally:
+        for one in waits:
+            one.cancel()  # nobody takes its result any more
 
 
 def _shared(end: "Future[Ended]") -> "asyncio.Future[Ended]":
