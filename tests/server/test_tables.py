@@ -51,6 +51,7 @@ def pages(rows, sort, limit):
         page = page_of(TABLE, asked(sort, limit, cursor), rows)
         assert len(page.rows) <= limit
         found += page.rows
+        assert len(found) <= len(rows), "no row comes twice"
         cursor = page.cursor
         if not cursor:
             return found
@@ -79,6 +80,14 @@ def test_what_comes_or_goes_between_two_pages_hides_and_repeats_no_other(rows, s
     assert [row for row in rest if row.id < 100] == [
         row for row in page_of(TABLE, asked(sort), left).rows if row not in first.rows
     ]
+
+
+def test_in_the_own_order_of_a_list_the_last_row_is_found_again_wherever_it_is_by_now():
+    rows = [Entry(number, "a", 0) for number in (4, 2, 9, 1)]
+    first = page_of(TABLE, asked("", 2), rows)
+    for now, rest in (([7, 4, 2, 9, 1], [9, 1]), ([2, 9, 1], [9, 1]), ([4, 9, 1], [1]), ([4], [])):
+        page = page_of(TABLE, asked("", None, first.cursor), [Entry(number, "a", 0) for number in now])
+        assert [row.id for row in page.rows] == rest, "by its place where it has gone"
 
 
 def test_groups_are_counted_over_all_pages_the_largest_first():

@@ -33,12 +33,12 @@ from penstock.server.tables import (
     text_of,
 )
 from penstock.server.views.jobs import ends_ms
-from penstock.server.views.reads import Reads
+from penstock.server.views.reads import BATCHES_MAX, Reads
 
 LISTED_STATES = (*LIVE_STATES, *sorted(FINAL_STATES))
 FINISHED_BATCH = 1_000
-FINISHED_BATCHES_MAX = 10
-"""Batches of finished jobs that one page looks through; a page may be short, and its cursor leads to the next."""
+FINISHED_MAX = 100_000
+"""Finished jobs that one page looks through; a page may be short, and its cursor leads to the next."""
 LABEL_MAX = 1_000
 """Characters of a label in a query."""
 NEWEST_ABOVE = 2**60
@@ -269,7 +269,8 @@ def _ended(
 ) -> tuple[list[FinishedJob], int]:
     """Return up to `limit` finished jobs that match, newest first, and what the next page is before; 0 at the end."""
     found: list[FinishedJob] = []
-    for _ in range(FINISHED_BATCHES_MAX):
+    most = FINISHED_BATCH if who.sees_all else FINISHED_BATCH * BATCHES_MAX  # looked through for a batch of theirs
+    for _ in range(FINISHED_MAX // most):
         batch = reads.finished_jobs(who, FINISHED_BATCH, JobId(before) if before else None)
         for job in batch.jobs:
             before = job.id

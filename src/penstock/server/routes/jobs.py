@@ -14,7 +14,7 @@ from penstock.core.explain import Explainer, Explanation, question_of
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.access import Scope
 from penstock.core.model.ids import JobId
-from penstock.core.model.jobs import Job
+from penstock.core.model.jobs import FINAL_STATES, Job
 from penstock.core.state import idleness
 from penstock.core.state.live_jobs import LIVE_STATES
 from penstock.ports import FinishedJob
@@ -181,7 +181,8 @@ def _list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) ->
         newer = query.sort or query.cursor or query.fields or query.totals_by or fold_arrays or len(states) > 1
         if newer or query.given.keys() - {"state", "tenant"}:
             query = query if query.sort else replace(query, sort="newest")
-            pool = backend.pools.reads if len(backend.state.jobs) <= LIST_AT_ONCE else backend.pools.heavy
+            far = (finished or FINAL_STATES.intersection(states)) and query.given  # a search may look at many
+            pool = backend.pools.heavy if far or len(backend.state.jobs) > LIST_AT_ONCE else backend.pools.reads
             return await pool.run(jobs.page, who, query, finished=finished, fold_arrays=fold_arrays)
 
         def compute() -> Response:
