@@ -254,3 +254,15 @@ def test_your_jobs_that_have_ended_are_shown_when_asked_for(own: World) -> None:
             await screen.shows("ended jobs are listed with your own: 5, then a")
 
     played(walk())
+
+
+def test_what_is_wider_than_the_screen_is_marked_and_can_be_moved_to(own: World) -> None:
+    async def walk() -> None:
+        async with opened(own.server, token=own.ann, view="devices", size=(30, 12)) as screen:
+            await screen.shows("n1    4 free  │ . │ . │ . │ .›")
+            await screen.press("right")
+            await screen.until(lambda: screen.lines[BELOW_HEADING].endswith("│ . │ . │"), "the last device")
+            await screen.press("left")
+            await screen.shows("n1    4 free  │ . │ . │ . │ .›")
+
+    played(walk())

@@ -11,7 +11,7 @@ from textual.app import App
 
 from penstock.api.jobs import ActionAnswer
 from penstock.cli.actions import DONE
-from penstock.cli.top.asking import Asker
+from penstock.cli.top.asking import Asker, Unreadable
 from penstock.cli.top.dialogs import Ask, Confirm
 from penstock.cli.top.lists import ListPage
 from penstock.cli.top.looks import ListWanted, banner
@@ -151,7 +151,7 @@ class TopApp(App[None]):
         self._silent_since_ms = now_ms if self._silent_since_ms is None else self._silent_since_ms
         silent_s = (now_ms - self._silent_since_ms) // 1000
         what = f"no answer from the server for {format_duration(1000 * silent_s)}" if silent_s else "no answer"
-        if isinstance(error, ApiProblem):
+        if isinstance(error, ApiProblem | Unreadable):
             what = error.message
         self.away = f"{what}; trying again. What you see is older"
         if (page := self.page) is not None:

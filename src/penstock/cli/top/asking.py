@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from penstock.client import Client
 from penstock.core.model.errors import PenstockError
 
@@ -22,6 +24,12 @@ class Busy(PenstockError):
     """Too many questions wait for their answers."""
 
     code = "overloaded"
+
+
+class Unreadable(PenstockError):
+    """An answer that this version does not know, as of a server that was updated meanwhile."""
+
+    code = "unreadable_answer"
 
 
 class Answered(NamedTuple):
@@ -73,6 +81,9 @@ class Asker:
             try:
                 value = asked.question(self._connected())
                 tell: Callable[[], None] = _setter(asked.answer, Answered(value, time.thread_time() - begun_s))
+            except msgspec.MsgspecError as error:
+                text = f"the server's answer cannot be read: {error}"
+                tell = _failure(asked.answer, Unreadable(text, hint="is it of another version? penstock version"))
             except Exception as error:  # noqa: BLE001 - the top of the loop: whoever asked gets it
                 tell = _failure(asked.answer, error)
             with contextlib.suppress(RuntimeError):  # the screen is closed, and its loop with it

@@ -22,7 +22,8 @@ ROWS = 20
 
 def top(
     view: Annotated[
-        str, typer.Argument(metavar="[VIEW]", help="queue, running, nodes, devices, mine or alerts.")
+        str,
+        typer.Argument(metavar="[VIEW]", help="queue, running, nodes, devices, mine or alerts."),
     ] = "queue",
     filter: Annotated[  # noqa: A002
         str, typer.Option("--filter", "-f", help="Only what matches, as typed after / in the screen.")

@@ -46,8 +46,8 @@ class Tabs(Static):
             at += len(tab_text(view))
             if event.x < at:
                 page = self.screen
-                assert isinstance(page, ListPage)
-                page.action_view(view)
+                if isinstance(page, ListPage):
+                    page.action_view(view)
                 return
 
 
@@ -55,7 +55,29 @@ def tab_text(view: str) -> str:
     return f" {VIEWS.index(view) + 1} {TITLES[view]} "
 
 
-class ListPage(Page):
+class RowsPage(Page):
+    """A page with rows under the names of their columns."""
+
+    def body(self) -> ComposeResult:
+        yield Tabs(id="tabs")
+        yield Static(id="heading")
+        yield Rows()
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one(Rows).focus()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.show_heading)
+
+    def on_rows_sideways(self) -> None:
+        self.show_heading()
+
+    def show_heading(self) -> None:
+        put(self.query_one("#heading", Static), self.query_one(Rows).heading)
+
+
+class ListPage(RowsPage):
     """Shows one view at a time. Of many jobs only a page is asked for; the cursor leads to the next."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -77,15 +99,9 @@ class ListPage(Page):
         """The pages before this one, of the same view and filter."""
         self._anew, self._at_end = True, False
 
-    def body(self) -> ComposeResult:
-        yield Tabs(id="tabs")
-        yield Static(id="heading")
-        yield Rows()
-
     def on_mount(self) -> None:
         super().on_mount()
         self._show_tabs()
-        self.query_one(Rows).focus()
 
     def question(self) -> Question:
         return partial(_ask, self.wanted)
@@ -101,7 +117,7 @@ class ListPage(Page):
         if self._anew and self._at_end:
             rows.action_edge(1)
         self._anew = self._at_end = False
-        put(self.query_one("#heading", Static), rows.heading)
+        self.show_heading()
         self.say(value.note)
         self._show_tabs()
 
@@ -112,12 +128,6 @@ class ListPage(Page):
         if self.wanted.filter:
             text.append("  filtered", style="bold")
         put(self.query_one("#tabs", Static), text)
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._show_heading)
-
-    def _show_heading(self) -> None:
-        put(self.query_one("#heading", Static), self.query_one(Rows).heading)
 
     def _turn_to(self, wanted: ListWanted, before: list[ListWanted], *, at_end: bool = False) -> None:
         """Ask for another list; the rows of the same view stay until it is there."""
@@ -212,7 +222,7 @@ def _ask(wanted: ListWanted, client: Client, user: str, now_ms: int) -> Listing:
     return listing(client, wanted, user, now_ms)
 
 
-class NodePage(Page):
+class NodePage(RowsPage):
     """The devices of one node with their holders; Enter opens the job."""
 
     def __init__(self, name: str) -> None:
@@ -220,15 +230,9 @@ class NodePage(Page):
         self._node = name
         self._anew = True
 
-    def body(self) -> ComposeResult:
-        yield Static(id="tabs")
-        yield Static(id="heading")
-        yield Rows()
-
     def on_mount(self) -> None:
         super().on_mount()
         put(self.query_one("#tabs", Static), Text(f"node {self._node}", style="bold"))
-        self.query_one(Rows).focus()
 
     def question(self) -> Question:
         return partial(_ask, ListWanted("node", self._node))
@@ -237,7 +241,7 @@ class NodePage(Page):
         rows = self.query_one(Rows)
         rows.show(value, anew=self._anew)
         self._anew = False
-        put(self.query_one("#heading", Static), rows.heading)
+        self.show_heading()
         self.say(value.note)
 
     def on_rows_opened(self, event: Rows.Opened) -> None:

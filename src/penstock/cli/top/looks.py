@@ -54,6 +54,7 @@ SORT_TEXT = {
     "state": "by state",
 }
 BAR_WIDTH = 8
+CLOSE_DIGITS = 4
 
 
 class ListWanted(NamedTuple):
@@ -387,12 +388,13 @@ def mark(device: api.DeviceView) -> str:
 
 
 def device_map(node: api.NodeView, width: int) -> "Text":
-    """Return a cell with a sign for each device, all of one width."""
+    """Return a cell with a sign for each device, all of one width; longer numbers stand closer together."""
     from rich.text import Text
 
+    around = " " if width < CLOSE_DIGITS else ""
     found = Text("│")
     for device in node.devices:
-        found.append(f" {mark(device):^{width}} ", style=device_style(device)).append("│")
+        found.append(f"{around}{mark(device):^{width}}{around}", style=device_style(device)).append("│")
     return found
 
 

@@ -47,6 +47,8 @@ class Page(Screen[None]):
         Binding("u", "look_now", "Update", show=False),
         Binding("escape", "back", "Back"),
         Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", "Quit", show=False),
+        Binding("ctrl+z", "app.suspend_process", "Suspend", show=False),
     ]
     JOB_KEYS: ClassVar[list[BindingType]] = [
         Binding("c", "act('cancel')", "Cancel"),

@@ -6,6 +6,7 @@ is never markup.
 
 from typing import ClassVar
 
+from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual import events
@@ -20,6 +21,7 @@ from penstock.cli.top.looks import Listing, Row
 CURSOR = Style(reverse=True)
 GONE = Style(dim=True, strike=True)
 HEADING_LINES = 2
+MORE = "›"
 
 
 class Rows(ScrollView, can_focus=True):
@@ -32,13 +34,18 @@ class Rows(ScrollView, can_focus=True):
         Binding("pageup,b", "page(-1)", "Page up", show=False),
         Binding("home,g", "edge(-1)", "First", show=False),
         Binding("end,G", "edge(1)", "Last", show=False),
-        Binding("enter", "open", "Open", priority=False),
+        Binding("left", "sideways(-16)", "Left", show=False),
+        Binding("right", "sideways(16)", "Right", show=False),
+        Binding("enter", "open", "Open"),
     ]
 
     class Opened(Message):
         def __init__(self, row: Row) -> None:
             self.row = row
             super().__init__()
+
+    class Sideways(Message):
+        """The columns have moved; the heading has to."""
 
     class Beyond(Message):
         """The cursor would leave the page: 1 at its end, -1 at its begin."""
@@ -53,6 +60,8 @@ class Rows(ScrollView, can_focus=True):
         self.at = 0
         self.gone = ""
         """Key of the selected row, where the last answer did not have it any more."""
+        self.left = 0
+        """Columns of the screen that have moved out to the left."""
         self._rows: list[Row] = []
         self._lines: list[Text] = []
         self._strips: dict[int, Strip] = {}
@@ -63,8 +72,8 @@ class Rows(ScrollView, can_focus=True):
 
     @property
     def heading(self) -> Text:
-        """The names of the columns."""
-        return self._lines[0] if self._lines else Text()
+        """The names of the columns, above them."""
+        return self._lines[0][self.left :] if self._lines else Text()
 
     def show(self, listing: Listing, *, anew: bool = False) -> None:
         """Show an answer to the same question: the selected row stays selected, on the same line of the screen.
@@ -73,7 +82,7 @@ class Rows(ScrollView, can_focus=True):
             anew: the question is another one; the cursor goes to the first row.
         """
         if anew or self.listing is None:
-            self.at, self.gone = 0, ""
+            self.at, self.gone, self.left = 0, "", 0
             self.listing, self._rows = listing, list(listing.rows)
             self._draw()
             self.scroll_to(0, 0, animate=False, immediate=True)
@@ -141,11 +150,19 @@ class Rows(ScrollView, can_focus=True):
         if strip is None:
             line = self._lines[number + HEADING_LINES]
             strip = Strip(line.render(self.app.console)).apply_style(self.rich_style)
-            strip = strip.adjust_cell_length(self.size.width, self.rich_style)
+            strip = self._cut(strip, self.left, self.size.width)
             self._strips[number] = strip
         if self._rows[number].key == self.gone:
             strip = strip.apply_style(GONE)
         return strip.apply_style(CURSOR) if number == self.at else strip
+
+    def _cut(self, strip: Strip, left: int, width: int) -> Strip:
+        """Return the part that is seen; a sign at its end says that there is more to the right."""
+        more = strip.cell_length > left + width
+        strip = strip.adjust_cell_length(max(strip.cell_length, left + width), self.rich_style)
+        if not more:
+            return strip.crop(left, left + width)
+        return Strip([*strip.crop(left, left + width - 1), Segment(MORE, self.rich_style)], width)
 
     def select(self, at: int) -> None:
         """Move the cursor to a row."""
@@ -168,6 +185,14 @@ class Rows(ScrollView, can_focus=True):
             self.select(self.at + step)
         else:
             self.post_message(self.Beyond(step))
+
+    def action_sideways(self, step: int) -> None:
+        """Move along lines that are wider than the screen."""
+        widest = max((line.cell_len for line in self._lines), default=0)
+        self.left = max(0, min(self.left + step, widest - self.size.width))
+        self._strips.clear()
+        self.refresh()
+        self.post_message(self.Sideways())
 
     def action_page(self, step: int) -> None:
         if 0 <= self.at + step < len(self._rows):
