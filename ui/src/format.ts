@@ -86,6 +86,11 @@ export function bytes(size: number): string {
   return `${number(size, size < 10 && at ? 1 : 0)} ${units[at]}`;
 }
 
+/** An amount of a resource as quotas count it: devices and CPUs in thousandths, memory and storage in bytes. */
+export function amount(value: number, resource: string): string {
+  return /memory|storage/.test(resource) ? bytes(value) : number(value / 1000, 2);
+}
+
 /** An amount in the smallest unit of a currency. */
 export function money(amount: number, currency: string, digits: number): string {
   const value = amount / 10 ** digits;

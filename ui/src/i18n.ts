@@ -30,7 +30,8 @@ export function has(key: string): boolean {
 
 /** Return the words for a code of the server, such as `no_fit`. */
 export function word(kind: string, code: string): string {
-  return has(`${kind}.${code}`) ? t(`${kind}.${code}`) : code.replaceAll("_", " ");
+  if (has(`${kind}.${code}`)) return t(`${kind}.${code}`);
+  return code.replaceAll("_", " ").replace(/([a-z])([A-Z])/g, (_, before: string, after: string) => `${before} ${after.toLowerCase()}`);
 }
 
 export async function use(wanted: Language): Promise<void> {

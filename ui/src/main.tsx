@@ -15,12 +15,22 @@ import { go, onClick, path } from "./router";
 import { THEMES, type Theme, theme } from "./theme";
 
 type PageModule = { Page: ComponentType<{ id: string }> };
-type Entry = { match: RegExp; load: () => Promise<PageModule>; nav?: string; to?: string; admin?: boolean };
+type Entry = { match: RegExp; load: () => Promise<PageModule>; nav?: string; to?: string; role?: boolean };
 
 const PAGES: Entry[] = [
   { match: /^\/$/, load: () => import("./pages/overview"), nav: "overview", to: "/" },
   { match: /^\/jobs$/, load: () => import("./pages/jobs"), nav: "jobs", to: "/jobs" },
   { match: /^\/jobs\/(\d+)$/, load: () => import("./pages/job") },
+  { match: /^\/nodes$/, load: () => import("./pages/nodes"), nav: "nodes", to: "/nodes" },
+  { match: /^\/queues$/, load: () => import("./pages/queues"), nav: "queues", to: "/queues" },
+  { match: /^\/timeline$/, load: () => import("./pages/timeline"), nav: "timeline", to: "/timeline" },
+  { match: /^\/usage$/, load: () => import("./pages/usage"), nav: "usage", to: "/usage" },
+  { match: /^\/money$/, load: () => import("./pages/money"), nav: "money", to: "/money" },
+  { match: /^\/whatif$/, load: () => import("./pages/whatif"), nav: "whatif", to: "/whatif", role: true },
+  { match: /^\/submit$/, load: () => import("./pages/submit"), nav: "submit", to: "/submit" },
+  { match: /^\/admin$/, load: () => import("./pages/admin"), nav: "admin", to: "/admin" },
+  { match: /^\/audit$/, load: () => import("./pages/audit"), nav: "audit", to: "/audit" },
+  { match: /^\/alerts$/, load: () => import("./pages/alerts") },
 ];
 
 const mounted: Signal<{ page: ComponentType<{ id: string }>; id: string; at: string } | "missing" | null> = signal(null);
@@ -84,7 +94,7 @@ function Shell() {
       </header>
       <nav id="nav" class={open ? "nav open" : "nav"} aria-label={t("nav.label")}>
         <ul>
-          {PAGES.filter((entry) => entry.nav && (!entry.admin || mayAdminister())).map((entry) => (
+          {PAGES.filter((entry) => entry.nav && (!entry.role || me.value?.role)).map((entry) => (
             <li key={entry.nav}>
               <a href={hrefOf(entry.to!)} aria-current={isAt(entry.to!) ? "page" : undefined}>
                 {t(`nav.${entry.nav}`)}
@@ -128,11 +138,6 @@ function hrefOf(page: string): string {
 
 function isAt(page: string): boolean {
   return page === "/" ? path.value === "/" : path.value.startsWith(page);
-}
-
-/** Whether the caller may declare the cluster, or operate its nodes. */
-export function mayAdminister(): boolean {
-  return me.value?.role === "admin" || me.value?.role === "operator";
 }
 
 function Pulse() {

@@ -22,6 +22,10 @@ export type AccountList = {
   priced: boolean;
   accounts: Array<AccountView>;
   time_zone: string;
+  next_cursor: string;
+  matching: number;
+  groups: Array<GroupCount>;
+  groups_left_out: number;
 };
 
 /** How a tenant's money stands; amounts in the currency's smallest unit. */
@@ -81,6 +85,10 @@ export type Alert = {
 /** Alerts, most severe first. */
 export type AlertList = {
   alerts: Array<Alert>;
+  next_cursor: string;
+  matching: number;
+  groups: Array<GroupCount>;
+  groups_left_out: number;
 };
 
 /** One bar: what an attempt held on one node in [start_ms, end_ms) (unix ms). */
@@ -371,6 +379,7 @@ export type ConfigPlan = {
   digest: string;
   changes: Array<ConfigChange>;
   applied: boolean;
+  whatif: string;
 };
 
 export type ConfigView = {
@@ -508,6 +517,17 @@ export type DeviceView = {
   mig: boolean;
 };
 
+/** One job. */
+export type Diagnosis = {
+  job: number;
+  state: string;
+  cause: "" | "cancelled" | "communication" | "crash" | "device" | "device_memory" | "disk" | "hang" | "idle" | "import" | "killed" | "memory" | "moved" | "node" | "not_found" | "permission" | "program" | "start" | "time_limit";
+  summary: string;
+  evidence: Array<Evidence>;
+  suggestions: Array<string>;
+  left_out: number;
+};
+
 export type DoneAnswer = {
   ok: boolean;
 };
@@ -529,6 +549,10 @@ export type EtaList = {
   samples: number;
   untold: number;
   jobs: Array<EtaView>;
+  next_cursor: string;
+  matching: number;
+  groups: Array<GroupCount>;
+  groups_left_out: number;
 };
 
 /** When one waiting job starts: 1, 5 and 9 of 10 starts should come before these times; 0: unknown. */
@@ -542,6 +566,13 @@ export type EtaView = {
   early_ms: number;
   likely_ms: number;
   late_ms: number;
+};
+
+/** One record that speaks for it. */
+export type Evidence = {
+  time_ms: number;
+  seq: number;
+  text: string;
 };
 
 /** How a replica ended, exactly as the kernel reported: one of `code` and `signal` is set. */
@@ -635,6 +666,21 @@ export type GroupCount = {
   name: string;
   count: number;
   devices: number;
+};
+
+/** Some of the replayed jobs; times in milliseconds. */
+export type GroupOutcome = {
+  jobs: number;
+  wait_mean_ms: number;
+  wait_p50_ms: number;
+  wait_p95_ms: number;
+  completion_p50_ms: number;
+  completion_p95_ms: number;
+  starts: number;
+  preemptions: number;
+  unfinished: number;
+  device_hours: number;
+  cost: string;
 };
 
 /** A running program makes no step, and this is why. */
@@ -740,6 +786,10 @@ export type InvoiceList = {
   time_zone: string;
   open: Array<TenantDue>;
   left_out: number;
+  next_cursor: string;
+  matching: number;
+  groups: Array<GroupCount>;
+  groups_left_out: number;
 };
 
 /** A payment of an invoice, or of a part of it, was noted. */
@@ -801,12 +851,39 @@ export type JobCounts = {
   by_reason: { [name: string]: number };
 };
 
+/** A job that waits longer or shorter than under the rules in force; 0 where it never starts or ends. */
+export type JobDifference = {
+  job: number;
+  name: string;
+  tenant: string;
+  user: string;
+  wait_before_ms: number;
+  wait_after_ms: number;
+  ended_before_ms: number;
+  ended_after_ms: number;
+  preemptions_before: number;
+  preemptions_after: number;
+};
+
 /** A live job's priority, queue or limits were changed. */
 export type JobEdited = {
   type: "JobEdited";
   job_id: number;
   change: JobChange;
   by: string;
+};
+
+/** When a job starts; of one that has started, how right the estimates of that start were. */
+export type JobEta = {
+  job: number;
+  state: string;
+  text: string;
+  now?: ToldEta | null;
+  first?: ToldEta | null;
+  last?: ToldEta | null;
+  started_ms?: number;
+  off_ms?: number;
+  in_interval?: boolean | null;
 };
 
 /** The job is over for good. */
@@ -825,12 +902,13 @@ export type JobHeld = {
   by: string;
 };
 
-/** `next_before` is what to ask with as `before` for older finished jobs, or None at the end. */
+/** Live jobs are counted in `matching`, `totals` and `groups`; finished ones are not. */
 export type JobList = {
   jobs: Array<JobView>;
   next_before: number | null;
-  next_cursor: string;
   totals: { [name: string]: number };
+  next_cursor: string;
+  matching: number;
   groups: Array<GroupCount>;
   groups_left_out: number;
 };
@@ -1001,6 +1079,10 @@ export type Journal = {
   entries: Array<JournalEntry>;
   balances: { [name: string]: number };
   time_zone: string;
+  next_cursor: string;
+  matching: number;
+  groups: Array<GroupCount>;
+  groups_left_out: number;
 };
 
 /** One entry of the ledger: its postings add up to zero. */
@@ -1149,6 +1231,7 @@ export type NewConfig = {
   remove: Array<string>;
   base: string;
   dry_run: boolean;
+  simulate: boolean;
 };
 
 /** What a credit note takes back of an invoice. */
@@ -1232,9 +1315,10 @@ export type NodeDrainChanged = {
 /** Nodes by name, unless another order was asked for. */
 export type NodeList = {
   nodes: Array<NodeView>;
-  next_cursor: string;
   totals: { [name: string]: number };
   devices: Array<ModelTotal>;
+  next_cursor: string;
+  matching: number;
   groups: Array<GroupCount>;
   groups_left_out: number;
 };
@@ -1328,6 +1412,7 @@ export type NotificationMade = {
   signing_key: string;
 };
 
+/** Nothing more is sent for it. */
 export type NotificationRemoved = {
   type: "NotificationRemoved";
   owner: string;
@@ -1469,6 +1554,10 @@ export type Pool = {
 
 export type PoolList = {
   pools: Array<PoolStats>;
+  next_cursor: string;
+  matching: number;
+  groups: Array<GroupCount>;
+  groups_left_out: number;
 };
 
 /** One pool. Devices and CPUs in thousandths; allocated, reserved, available and out add up to the total. */
@@ -1521,6 +1610,7 @@ export type ProblemDetails = {
   type: string;
   problems: Array<Problem>;
   leader: string;
+  now: unknown;
 };
 
 /** Metrics of a running program, noted after a significant change or after a while. */
@@ -1550,6 +1640,10 @@ export type Queue = {
 
 export type QueueList = {
   queues: Array<QueueView>;
+  next_cursor: string;
+  matching: number;
+  groups: Array<GroupCount>;
+  groups_left_out: number;
 };
 
 export type QueueView = {
@@ -1567,6 +1661,10 @@ export type QueueView = {
 export type QuotaList = {
   quotas: Array<QuotaRow>;
   holders: Array<Holder>;
+  next_cursor: string;
+  matching: number;
+  groups: Array<GroupCount>;
+  groups_left_out: number;
 };
 
 /** The use of a maximum of a queue (or `tenant:NAME`) has reached a percentage; amounts as quotas count them. */
@@ -1739,6 +1837,10 @@ export type Secret = {
 
 export type SecretList = {
   secrets: Array<SecretView>;
+  next_cursor: string;
+  matching: number;
+  groups: Array<GroupCount>;
+  groups_left_out: number;
 };
 
 /** A secret that no live job needs is gone. */
@@ -2011,6 +2113,10 @@ export type TokenIssued = {
 
 export type TokenList = {
   tokens: Array<TokenView>;
+  next_cursor: string;
+  matching: number;
+  groups: Array<GroupCount>;
+  groups_left_out: number;
 };
 
 export type TokenMade = {
@@ -2036,6 +2142,14 @@ export type TokenView = {
   by: string;
   note: string;
   delegated: boolean;
+};
+
+/** An estimate of a start: 1, 5 and 9 of 10 starts should come before these times (unix ms; 0: unknown). */
+export type ToldEta = {
+  made_ms: number;
+  early_ms: number;
+  likely_ms: number;
+  late_ms: number;
 };
 
 /** Taints that a gang may stand on. */
@@ -2064,6 +2178,10 @@ export type UsageList = {
   from_ms: number;
   until_ms: number;
   rows: Array<UsageRow>;
+  next_cursor: string;
+  matching: number;
+  groups: Array<GroupCount>;
+  groups_left_out: number;
 };
 
 /** Cost of a tenant's use since the last posting of this month, up to `until_ms`; negative: a refund. */
@@ -2125,6 +2243,10 @@ export type WasteList = {
   digits: number;
   priced: boolean;
   rows: Array<WasteRow>;
+  next_cursor: string;
+  matching: number;
+  groups: Array<GroupCount>;
+  groups_left_out: number;
 };
 
 /** Sums over a span. Device time in thousandths of device-milliseconds, money in the currency's smallest unit. */
@@ -2161,6 +2283,72 @@ export type Weights = {
   fairness: number;
   energy: number;
   cost: number;
+};
+
+/** What is to be tried on the jobs of the log. */
+export type WhatIfAsked = {
+  set?: Array<string>;
+  policies?: Array<string>;
+  nodes?: string;
+  since?: string;
+};
+
+/** What a change of the rules comes to. */
+export type WhatIfChange = {
+  outcome: WhatIfOutcome;
+  sooner: number;
+  later: number;
+  most_affected: Array<JobDifference>;
+};
+
+/** The newest first, without their results. */
+export type WhatIfList = {
+  whatifs: Array<WhatIfView>;
+};
+
+/** One replay. */
+export type WhatIfOutcome = {
+  name: string;
+  whole: GroupOutcome;
+  by_tenant: { [name: string]: GroupOutcome };
+  utilisation: number;
+  makespan_ms: number;
+};
+
+/** The replay of the jobs of a log, submitted in [from_ms, until_ms] (unix ms). */
+export type WhatIfResult = {
+  type: "WhatIfResult";
+  from_ms: number;
+  until_ms: number;
+  jobs: number;
+  currency: string;
+  waited_p50_ms: number;
+  waited_p95_ms: number;
+  before: WhatIfOutcome;
+  after: Array<WhatIfChange>;
+  notes: Array<string>;
+};
+
+/** One entry of `result.after` as a change of the configuration. */
+export type WhatIfRules = {
+  name: string;
+  set: Array<string>;
+  changes: Array<string>;
+};
+
+/** A what-if, and what it has come to; kept for an hour. */
+export type WhatIfView = {
+  id: string;
+  state: "cancelled" | "done" | "failed" | "queued" | "running";
+  progress: number;
+  user: string;
+  created_ms: number;
+  ended_ms: number;
+  asked: WhatIfAsked;
+  base: string;
+  rules: Array<WhatIfRules>;
+  problem: string;
+  result: WhatIfResult | null;
 };
 
 /** Hours of the local day, [from_minute, until_minute), on some days of the week (0: Monday). */

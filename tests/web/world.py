@@ -1,0 +1,77 @@
+"""A cluster with something on every page: racks, models, tenants, queues, users of all roles, jobs in all states."""
+
+from typing import Any
+
+from penstock.testing.server import InProcessServer
+
+ROLES = ("admin", "operator", "viewer", "tenant_admin", "member")
+"""What the users of the world are called after."""
+HOSTILE = "<img src=x onerror=alert(1)>'\"--></script><svg onload=alert(2)>"
+"""A name and a label that would run, were it ever taken for markup."""
+OTHER = "zebra"
+"""The tenant that member and tenant_admin do not see, and a part of all that it has."""
+HOUR_S = 3_600
+
+
+def declared() -> dict[str, Any]:
+    """Return the cluster file."""
+    nodes = [
+        {
+            "name": f"{rack}-n{i}",
+            "cpus": 64,
+            "memory": "256GiB",
+            "rack": rack,
+            "simulated_devices": {"count": 8, "model": model, "memory": "80GiB"},
+        }
+        for rack, model in (("r1", "SIM-H100"), ("r2", "SIM-H100"), ("r3", "SIM-A100"))
+        for i in range(4)
+    ]
+    queues = [
+        {"name": "research", "policy": "fair_share", "guaranteed": {"devices": 64}, "max": {"devices": 80}},
+        {"name": "vision", "parent": "research", "guaranteed": {"devices": 32}},
+        {"name": "speech", "parent": "research", "guaranteed": {"devices": 32}},
+        {"name": "default", "policy": "priority"},
+    ]
+    users = [
+        {"name": "admin", "role": "admin"},
+        {"name": "operator", "role": "operator"},
+        {"name": "viewer", "role": "viewer"},
+        {"name": "tenant_admin", "tenants": {"lab": "tenant_admin"}},
+        {"name": "member", "tenants": {"lab": "member"}},
+        {"name": OTHER, "tenants": {OTHER: "member"}},
+    ]
+    billing = {
+        "currency": "EUR",
+        "prices": [{"per_hour": 2.5}, {"resource": "cpu", "per_hour": 0.02}],
+        "issuer": {"name": "Cluster GmbH", "address": ["Weg 1", "Berlin"], "tax_id": "DE1"},
+    }
+    tenants = [{"name": "lab", "max": {"devices": 90}, "budgets": [{"amount": 500}]}, {"name": OTHER}]
+    settings = {"default_tenant": "lab"}
+    return {
+        "settings": settings, "nodes": nodes, "queues": queues, "users": users, "tenants": tenants, "billing": billing,
+    }  # fmt: skip
+
+
+def filled(server: InProcessServer) -> dict[str, str]:
+    """Fill a server with jobs; returns a token of each role."""
+    tokens = {role: server.client.create_token({"user": role, "level": "admin"}).token for role in (*ROLES, OTHER)}
+    for i in range(24):
+        own = {"tenant": "lab", "queue": ("vision", "speech")[i % 2], "name": f"pretrain-{i % 5}"}
+        server.submit(own | {"command": f"sleep {600 + 300 * (i % 7)}", "devices": (1, 2, 4, 8)[i % 4]})
+    server.submit({"tenant": "lab", "queue": "default", "name": "broken", "command": "exit 3", "devices": 1})
+    for i in range(6):
+        other = {"tenant": OTHER, "queue": "default", "name": f"{OTHER}-job-{i}", "labels": {OTHER: "1"}}
+        server.submit(other | {"command": f"sleep {1200 + 60 * i}", "devices": 4})
+    server.advance(2 * HOUR_S)
+    for i in range(60):
+        own = {"tenant": "lab", "queue": ("vision", "speech", "default")[i % 3], "name": f"sweep-{i % 9}"}
+        server.submit(own | {"command": f"sleep {3600 + 60 * i}", "devices": (1, 2, 4, 8)[i % 4], "time_limit": "4h"})
+    for i in range(6):
+        other = {"tenant": OTHER, "queue": "default", "name": f"{OTHER}-train-{i}", "priority": "high"}
+        server.submit(other | {"command": "sleep 7200", "devices": 8})
+    held = server.submit({"tenant": "lab", "name": HOSTILE, "labels": {"note": HOSTILE}, "command": f"echo '{HOSTILE}'", "devices": 8})
+    server.client.act("hold", {"ids": [str(held)]})
+    server.submit({"tenant": "lab", "name": "after-it", "command": "true", "after_ok": held})
+    server.client.drain("r3-n3", reason=HOSTILE)
+    server.advance(300)
+    return tokens
