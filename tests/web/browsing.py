@@ -48,21 +48,43 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-class Viewer:
-    """One signed-in viewer with a page. `problems` is what went wrong: errors of scripts, of the console, of the policy."""
+VIOLATIONS = """
+addEventListener('securitypolicyviolation', e => console.error(`CSP ${e.violatedDirective} ${e.blockedURI}`))
+"""
 
-    def __init__(self, browser: Browser, server: InProcessServer, token: str, *, dark: bool = False, narrow: bool = False,
-                 language: str = "en-GB") -> None:  # fmt: skip
+
+def login_code(url: str, token: str, page: str = "/") -> str:
+    """Return the code of a one-time link."""
+    with Client.at(url, token=token, insecure=True) as client:
+        return client.login_link(page).code
+
+
+class Viewer:
+    """One signed-in viewer with a page.
+
+    `problems` is what went wrong: errors of scripts, of the console, violations of the policy, requests to elsewhere.
+    """
+
+    def __init__(
+        self,
+        browser: Browser,
+        server: InProcessServer,
+        token: str,
+        *,
+        dark: bool = False,
+        narrow: bool = False,
+        language: str = "en-GB",
+    ) -> None:
         self.url, self.problems, self.traffic = server.url, list[str](), list[str]()
         self.token = token
         self.context: BrowserContext = browser.new_context(
-            viewport=NARROW if narrow else WIDE, color_scheme="dark" if dark else "light", locale=language,
+            viewport=NARROW if narrow else WIDE,
+            color_scheme="dark" if dark else "light",
+            locale=language,
             timezone_id="Europe/Berlin",
-        )  # fmt: skip
-        self.context.grant_permissions(["clipboard-read", "clipboard-write"])
-        self.context.add_init_script(
-            "addEventListener('securitypolicyviolation', e => console.error('CSP ' + e.violatedDirective + ' ' + e.blockedURI))"
+            permissions=["clipboard-read", "clipboard-write"],
         )
+        self.context.add_init_script(VIOLATIONS)
         self.page = self.context.new_page()
         self.watch(self.page)
 
@@ -84,10 +106,9 @@ class Viewer:
 
     def sign_in(self, page: str = "/") -> None:
         """Sign in by a one-time link of the viewer's token."""
-        with Client.at(self.url, token=self.token, insecure=True) as client:
-            code = client.login_link(page).code
+        code = login_code(self.url, self.token, page)
         self.page.goto(f"{self.url}/login#{code}")
-        self.page.locator("main h1").first.wait_for()
+        self.page.locator(".shell main h1").first.wait_for()
 
     def open(self, page: str) -> None:
         """Go to a page as a link does, and wait until it has loaded what it shows."""
@@ -99,7 +120,7 @@ class Viewer:
     def settle(self) -> None:
         self.page.locator("main h1, main .empty, main .problem").first.wait_for()
         with contextlib.suppress(Exception):
-            self.page.locator("main .loading").first.wait_for(state="detached", timeout=3_000)
+            self.page.locator("main .loading").first.wait_for(state="detached", timeout=1_500)
 
     def shot(self, name: str) -> None:
         SHOTS.mkdir(parents=True, exist_ok=True)

@@ -69,7 +69,9 @@ def filled(server: InProcessServer) -> dict[str, str]:
     for i in range(6):
         other = {"tenant": OTHER, "queue": "default", "name": f"{OTHER}-train-{i}", "priority": "high"}
         server.submit(other | {"command": "sleep 7200", "devices": 8})
-    held = server.submit({"tenant": "lab", "name": HOSTILE, "labels": {"note": HOSTILE}, "command": f"echo '{HOSTILE}'", "devices": 8})
+    held = server.submit(
+        {"tenant": "lab", "name": HOSTILE, "labels": {"note": HOSTILE}, "command": f"echo '{HOSTILE}'", "devices": 8}
+    )
     server.client.act("hold", {"ids": [str(held)]})
     server.submit({"tenant": "lab", "name": "after-it", "command": "true", "after_ok": held})
     server.client.drain("r3-n3", reason=HOSTILE)

@@ -49,7 +49,8 @@ async function mount(at: string): Promise<void> {
     }
     return;
   }
-  mounted.value = "missing";
+  if (at === "/login" && me.value) go("/", { replace: true });
+  else mounted.value = "missing";
 }
 
 function signedOut(): void {

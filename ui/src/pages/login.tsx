@@ -16,8 +16,8 @@ export function Login() {
   const take = async (session: SessionView, to: string) => {
     token.value = session.token;
     share(session, stay);
-    await signedIn();
     go(to, { replace: true });
+    await signedIn();
   };
 
   useEffect(() => {
