@@ -66,7 +66,8 @@ def _say_arrows(_app: Sphinx, tree: nodes.document) -> None:
 def _arrows(drawing: str) -> nodes.Node:
     ways: dict[str, list[str]] = {}
     for match in filter(None, map(_ARROW.match, drawing.splitlines())):
-        ways.setdefault(match[1], []).append(match[2] + (f" ({match[3].replace('_', ' ')})" if match[3] else ""))
+        named = f" ({match[3].replace('_', ' ')})" if match[3] and match[3] != match[2] else ""
+        ways.setdefault(match[1], []).append(match[2] + named)
     listed = nodes.bullet_list()
     for room, others in ways.items():
         said = nodes.Text(" → " + ", ".join(others))

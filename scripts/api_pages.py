@@ -48,6 +48,28 @@ VALUES = {
     "name": "HF_TOKEN",
 }
 """Of parts of paths, in examples."""
+PARAMETERS = {
+    "idempotency-key": "a text of your own; the same request with the same one is done once",
+    "limit": "at most so many entries",
+    "tenant": "only of this tenant",
+    "user": "only of this user",
+    "queue": "only of this queue",
+    "node": "only of this node",
+    "job": "only of this job",
+    "attempt": "number of the attempt, from 1",
+    "rank": "number of the replica, from 0",
+    "offset": "byte to begin at",
+    "before": "only finished jobs with a lower number",
+    "after": "only events with a higher number",
+    "last-event-id": "the same, as browsers send it",
+    "format": "of the answer",
+    "language": "of the document",
+    "reason": "in words, for those who ask why",
+    "token_id": "as the list of tokens has it",
+    "q": "what to look for",
+    "ignore_case": "whether capitals do not matter",
+}
+"""What parameters mean that say nothing of themselves."""
 HEAD = """\
 # HTTP API
 
@@ -56,10 +78,10 @@ pages are clients of it and of nothing else. Below, `$PENSTOCK_URL` is the serve
 `http://127.0.0.1:7070`, and `$TOKEN` a token (`penstock token create`; that of the local administrator is in the file
 `token` of the data folder).
 
-- Every operation but `GET /health` needs `Authorization: Bearer TOKEN`. What a caller may not see is answered as if it
-  did not exist.
+- Each operation says who may call it. Where that is a token, it is sent as `Authorization: Bearer TOKEN`. What a caller
+  may not see is answered as if it did not exist.
 - Bodies are JSON. A list is cut at `limit`; the answer says how to go on.
-- A write that has `Idempotency-Key` may be sent again with the same key: it is done once, and answered as before.
+- A write with the header `Idempotency-Key` may be sent again with the same key: it is done once, answered as before.
 - Errors are problem details with a stable `code`: [error codes](errors.md). What one request may cost:
   [budgets](api-budgets.md).
 - A server on standby answers writes with `not_leader` and the address of the leader.
@@ -146,7 +168,8 @@ def _operation(method: str, path: str, operation: Json, link: Any) -> list[str]:
 def _parameter(one: Json, link: Any) -> str:
     where = f"{one['in']}, required" if one.get("required") else one["in"]
     cells = (f"`{one['name']}`", where, kind_of(one["schema"], link), _default(one["schema"]))
-    return f"| {' | '.join(cells)} | {cell(one.get('description', ''))} |"
+    filters = f"only what has this {one['name']}" if one["in"] == "query" else ""
+    return f"| {' | '.join(cells)} | {cell(one.get('description') or PARAMETERS.get(one['name'], filters))} |"
 
 
 def _default(schema: Json) -> str:
