@@ -109,11 +109,12 @@ def test_what_nothing_was_submitted_in_fails_with_a_reason(server):
 
 
 def test_of_a_long_log_the_newest_records_are_replayed(server, monkeypatch):
-    server.submit({"name": "new", "command": "sleep 10", "devices": 4, "array": 2})
+    first = server.submit({"name": "new", "command": "sleep 10", "devices": 4, "array": 2})
     server.advance(15)
     monkeypatch.setattr(service, "RECORDS_MAX", 14)
     found = ended(server.vera, server.vera.begin_whatif(FOUR))
     assert (found.result.jobs, found.result.after[0].later) == (2, 1)
+    assert [one.job for one in found.result.after[0].most_affected] == [first + 1]
     assert "only its newest records" in found.result.notes[0]
 
 
