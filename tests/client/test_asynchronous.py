@@ -14,6 +14,7 @@ from penstock.client import AsyncClient, Client, JobFailed, ServerNotRunning, fo
 from penstock.core.model.errors import InvalidInput
 from penstock.testing.server import InProcessServer
 from tests.client.test_functions import keys as keys
+from tests.client.test_handles import pass_time
 
 WAIT_S = 30
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # jobs do not find the modules of tests
@@ -74,7 +75,7 @@ def test_jobs_are_waited_for_together_by_one_follower(virtual):
         waiting = asyncio.create_task(jobs.wait(WAIT_S))
         while not client._client.follower._waits:
             await asyncio.sleep(0)
-        await asyncio.to_thread(virtual.advance, 60)
+        await asyncio.to_thread(pass_time, virtual, 60)
         assert await waiting == ["succeeded"] * 10
         assert [job.id async for job in jobs.as_completed()] == [job.id for job in jobs]
         assert await taken(jobs.results()) == [None] * 10
@@ -97,7 +98,7 @@ def test_a_wait_that_is_cancelled_or_late_leaves_those_of_others(virtual):
         with pytest.raises(asyncio.CancelledError):
             await waiting
         assert not end.cancelled()
-        await asyncio.to_thread(virtual.advance, 10)
+        await asyncio.to_thread(pass_time, virtual, 10)
         return await job.wait(WAIT_S)
 
     assert run(virtual, work) == "succeeded"
@@ -106,11 +107,12 @@ def test_a_wait_that_is_cancelled_or_late_leaves_those_of_others(virtual):
 def test_a_cancelled_job_has_no_result(virtual):
     async def work(client):
         jobs = await client.submit("sleep 600", array=2)
-        assert (await jobs[0].explain()).state in ("starting", "running")
+        await asyncio.to_thread(virtual.settle)
+        assert (await jobs[0].explain()).state == "running"
         assert await jobs[0].eta() is None
         await jobs.cancel()
         await jobs[0].cancel()
-        await asyncio.to_thread(virtual.advance, 60)
+        await asyncio.to_thread(pass_time, virtual, 60)
         with pytest.raises(JobFailed, match="was cancelled"):
             await jobs[1].result(WAIT_S)
 

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.client import ApiProblem, Client, ServerNotRunning, following
 from penstock.testing.server import InProcessServer
+from tests.client.test_handles import pass_time
 
 WAIT_S = 30
 
@@ -42,14 +43,13 @@ def many(client: Client, count: int, command: str = "sleep 5"):
 
 
 def test_many_jobs_are_waited_for_with_few_requests(client, virtual, asked):
-    jobs = many(client, 120)
+    jobs = many(client, 60)
     asked.clear()
     waiting = threading.Thread(target=lambda: jobs.wait(WAIT_S))
     waiting.start()
-    while client._follower is None or len(client._follower._waits) < 120:
+    while client._follower is None or len(client._follower._waits) < 60:
         waiting.join(0.01)
-    for _ in range(20):
-        virtual.advance(5)
+    pass_time(virtual, 10)
     waiting.join(WAIT_S)
     assert {job.status for job in jobs} == {"succeeded"}
     assert len(asked) <= 4, asked
@@ -57,8 +57,7 @@ def test_many_jobs_are_waited_for_with_few_requests(client, virtual, asked):
 
 def test_jobs_that_have_ended_before_are_looked_up_by_lists(client, virtual, asked):
     jobs = many(client, 50)
-    for _ in range(10):
-        virtual.advance(5)
+    pass_time(virtual, 10)
     asked.clear()
     assert jobs.wait(WAIT_S) == ["succeeded"] * 50
     assert sorted(set(asked)) == ["/cluster", "/jobs"]
@@ -69,7 +68,7 @@ def test_an_end_before_anybody_has_waited_is_kept_for_new_jobs(client, virtual, 
     client.follower.begin()
     since = client.follower.mark
     job = many(client, 1)[0]
-    virtual.advance(10)
+    pass_time(virtual, 10)
     while client.follower.mark == since:
         pass
     asked.clear()
@@ -83,7 +82,7 @@ def test_where_too_many_have_ended_since_a_new_job_is_looked_up(client, virtual,
     client.follower.begin()
     since = client.follower.mark
     jobs = many(client, 5)
-    virtual.advance(10)
+    pass_time(virtual, 10)
     while client.follower.mark - since < 5:
         pass
     futures = client.follower.ended(client, [job.id for job in jobs], since=since)
@@ -102,7 +101,7 @@ def test_a_stream_that_breaks_is_taken_up_where_it_was(client, virtual, monkeypa
 
     monkeypatch.setattr(client.follower, "_follow", later)
     client.follower._client.interrupt()
-    virtual.advance(10)
+    pass_time(virtual, 10)
     assert not future.done()
     ended.set()
     assert future.result(WAIT_S).state == "succeeded"
@@ -123,7 +122,7 @@ def test_who_waits_for_a_server_that_is_gone_gets_the_error(client, virtual, mon
         future.result(WAIT_S)
     monkeypatch.undo()
     job.cancel()
-    virtual.advance(60)
+    pass_time(virtual, 60)
     assert job.wait(WAIT_S) == "cancelled"
 
 

@@ -7,7 +7,7 @@ that the log says of jobs that nobody has registered yet are kept for a while, f
 
 import contextlib
 import http.client
-import socket
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -94,9 +94,8 @@ class Follower:
         self._following = threading.Event()
         self._failure: BaseException | None = None
         self._position: int | None = None
-        self._heard_s = 0.0
-        """When the log was last heard of (monotonic)."""
-        self._socket: socket.socket | None = None
+        self._heard = False
+        """Whether the present connection has said anything."""
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -181,21 +180,23 @@ class Follower:
     # The thread.
 
     def _run(self) -> None:
-        pause_s, self._heard_s = PAUSE_FIRST_S, time.monotonic()
+        pause_s, failing_s = PAUSE_FIRST_S, math.inf
         while not self._closing.is_set():
-            heard_s = self._heard_s
+            self._heard = False
             try:
                 self._follow()
+                failing_s = math.inf
             except (PenstockError, OSError, http.client.HTTPException, msgspec.MsgspecError) as error:
                 if self._closing.is_set():
                     break
+                failing_s = time.monotonic() if self._heard else min(failing_s, time.monotonic())
                 passing = not isinstance(error, ApiProblem) or error.details.status in PASSING
-                if not passing or time.monotonic() - self._heard_s > GIVEN_UP_S or self._position is None:
+                if not passing or time.monotonic() - failing_s > GIVEN_UP_S or self._position is None:
                     self._fail(error if isinstance(error, PenstockError) else _broken(error))
                     return
             finally:
                 self._client.close()
-            pause_s = PAUSE_FIRST_S if self._heard_s > heard_s else min(2 * pause_s, PAUSE_MOST_S)
+            pause_s = PAUSE_FIRST_S if self._heard else min(2 * pause_s, PAUSE_MOST_S)
             self._closing.wait(pause_s)
         self._fail(ServerNotRunning("the client was closed"))
 
@@ -221,7 +222,7 @@ class Follower:
             self._following.set()
             rest = b""
             while data := response.read1(READ_BYTES):
-                self._heard_s = time.monotonic()
+                self._heard = True
                 *events, rest = (rest + data).split(b"\n\n")
                 for event in events:
                     self._take(event)
