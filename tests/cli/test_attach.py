@@ -37,7 +37,7 @@ def test_what_comes_is_printed_and_the_code_is_the_job_s(penstock, job, gate):
     gate[1].touch()
     out, err = process.communicate(timeout=60)
     assert greeting.startswith(f"penstock: job {job} (sh) is running for ")
-    assert greeting.endswith("; Ctrl-C leaves it running\n")
+    assert greeting.endswith("; Ctrl-C detaches, the job goes on\n")
     assert (process.returncode, out) == (5, "after\n")
     assert err.startswith(f"penstock: job {job} failed: ")
 

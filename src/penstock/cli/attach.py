@@ -23,7 +23,7 @@ def attach(
     rank: Annotated[int | None, typer.Option(help="Only this replica.", min=0)] = None,
     tail: Annotated[int, typer.Option("--tail", "-n", help="Begin with so many last lines of each output.", min=0)] = 0,
 ) -> None:
-    """Follow a job's output from now on. Exits with the job's exit code; Ctrl-C leaves, and the job runs on."""
+    """Follow a job's output from now on. Exits with the job's exit code; Ctrl-C detaches, and the job goes on."""
     client = client_of()
     shown = client.job(job)
     if shown.state in FINAL_STATES:
@@ -35,7 +35,7 @@ def attach(
     follower = OutputFollower(client, job, rank=rank, tail=tail)
     try:
         follower.step()  # what is written from here on is printed
-        say(f"penstock: {_greeting(shown)}; Ctrl-C leaves it running", err=True)
+        say(f"penstock: {_greeting(shown)}; Ctrl-C detaches, the job goes on", err=True)
         ended = follow_job(client, job, follower=follower, say=lambda text: say(f"penstock: {text}", err=True))
     except KeyboardInterrupt:
         back = f"penstock attach {job}" + ("" if rank is None else f" --rank {rank}")
