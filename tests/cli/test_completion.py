@@ -21,6 +21,12 @@ from tests.server.harness import environment, until
 PROGRAM = f'#!/bin/sh\nexec {sys.executable} -P -m penstock.cli.entry "$@"\n'
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Commands of this test's process wait for the server as long as it takes: the machine may be busy."""
+    monkeypatch.setattr(completion, "ASK_MAX_S", 30.0)
+
+
 def completed(terminal, *words, shell="zsh"):
     told = terminal(*words, **{completion.VARIABLE: shell})
     assert (told.code, told.err) == (0, "")
@@ -136,11 +142,11 @@ def typed(words, home, server, line, expected):
     if child == 0:
         os.chdir(home)
         os.execvpe(words[0], words, variables(home, server))
-    seen, deadline, asked = "", time.monotonic() + 20, False
+    seen, deadline, asked = "", time.monotonic() + 60, False
     try:
         while not re.search(expected, plain(seen)):
             ready, _, _ = select.select([terminal], [], [], deadline - time.monotonic())
-            assert ready, f"within 20 s only:\n{plain(seen)}"
+            assert ready, f"within 60 s only:\n{plain(seen)}"
             seen += os.read(terminal, 65_536).decode(errors="replace")
             if not asked and "ready>" in plain(seen):
                 asked = True
@@ -170,7 +176,7 @@ def test_one_command_makes_a_shell_complete(penstock, server, home, shell):
         assert (told.code, told.err) == (0, "")
     assert (home / start).read_text().count("completion of penstock") == 1
     typed(words, home, server, "penstock resu\t", r"resu\S*me ")
-    typed(words, home, server, "penstock drain \t\t\t", r"n[12]\s+n[12]\b")
+    typed(words, home, server, "penstock token \t\t", r"create .*list .*revoke|create.*\n.*list.*\n.*revoke")
 
 
 def test_fish_finds_its_script_by_itself(penstock, server, home):
@@ -178,9 +184,9 @@ def test_fish_finds_its_script_by_itself(penstock, server, home):
     script = home / ".config/fish/completions/penstock.fish"
     assert (told.code, told.out) == (0, f"completion for fish is in {script}\n")
     if shutil.which("fish"):
-        asked = ["fish", "-c", "complete -C 'penstock drain n'"]
+        asked = ["fish", "-c", "complete -C 'penstock ps --state s'"]
         done = subprocess.run(asked, capture_output=True, text=True, env=variables(home, server), cwd=home)
-        assert done.stdout.split("\n")[:2] == ["n1\tready", "n2\tready"], done.stderr
+        assert done.stdout.split() == ["starting", "stopping", "suspended", "succeeded"], done.stderr
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)
