@@ -32,6 +32,7 @@ _SECTIONS = {
     "users": "rights are those of the cluster (RBAC)",
     "reservations": "Volcano reserves no nodes for a time",
     "billing": "Volcano sends no bills",
+    "notifications": "Volcano notifies nobody",
     "settings": "how the scheduler decides is its own configuration (volcano-scheduler.conf)",
     "candidates": "how the scheduler places is its own configuration (volcano-scheduler.conf)",
 }

@@ -70,11 +70,15 @@ def notification_routes(
         """List the caller's notifications with what became of them, and the channels that may be chosen."""
         if everyone:
             allow(who.administers, "see the notifications of others")
-            found = list(backend.state.subscriptions.by_key.copy().values())
-        else:
-            found = backend.state.subscriptions.of_user(who.user) if _own(who) else []
-        views = [_view(service, one) for one in sorted(found, key=lambda one: one.key)]
-        return answer(api.NotificationList(views, _channels(who, backend)))
+
+        def compute() -> Response:
+            known = backend.state.subscriptions
+            own = known.of_user(who.user) if _own(who) else []
+            found = list(known.by_key.copy().values()) if everyone else own
+            views = [_view(service, one) for one in sorted(found, key=lambda one: one.key)]
+            return answer(api.NotificationList(views, _channels(who, backend)))
+
+        return await backend.pools.reads.run(compute)
 
     @app.put("/api/v1/notifications/{name}", **returns(api.NotificationMade, body=NewNotification, example=EXAMPLE))
     async def set_notification(request: Request, who: caller, name: NamePath) -> Response:
@@ -88,6 +92,10 @@ def notification_routes(
         found = backend.state.subscriptions.by_key.get(made.key, made)
         return answer(api.NotificationMade(_view(service, found), key))
 
+    _removing_routes(app, backend, service, caller)
+
+
+def _removing_routes(app: FastAPI, backend: Backend, service: NotificationService, caller: Any) -> None:
     @app.delete("/api/v1/notifications/{name}", **returns(DoneAnswer))
     async def remove_notification(
         who: caller,

@@ -6,9 +6,14 @@ import socket
 import pytest
 
 from penstock.client import ApiProblem
+from penstock.core.model.access import User
+from penstock.core.model.cluster import ClusterConfig
+from penstock.core.model.events import NotificationSet
+from penstock.core.model.ids import TenantName, UserName
 from penstock.core.model.notifications import WebhookRules
 from penstock.server.services.notifying import webhook
 from penstock.server.services.notifying.errors import NotSent
+from penstock.server.services.notifying.rights import may_hear
 from penstock.server.services.notifying.webhook import is_public, read_address, resolved
 from tests.server.services.notifying.conftest import Place
 
@@ -183,11 +188,8 @@ def test_the_place_of_a_webhook_is_shown_and_kept_nowhere_in_the_clear(place: Pl
     for secret in ("secret-path", made.signing_key):
         assert secret not in str(shown)
         assert secret.encode() not in kept
-    assert not [
-        one
-        for one in client.all_events()
-        if getattr(getattr(one.event, "subscription", None), "to", None) and one.event.subscription.to.sealed
-    ]
+    chosen = [one.event.subscription for one in client.all_events() if isinstance(one.event, NotificationSet)]
+    assert {one.to.sealed for one in chosen} == {""}
 
 
 def test_nobody_sees_or_changes_the_choices_of_another_user(place: Place):
@@ -241,6 +243,57 @@ def test_who_lost_the_rights_hears_nothing_more(place: Place):
     place.server.client.configure({"set": ["user.ann.disabled=true"]})
     place.pass_time(10)
     place.server.client.configure({"set": ["user.ann.disabled=false"]})
+    assert place.http.got == []
+    (view,) = place.of("ann").notifications().notifications
+    assert (view.waiting, view.given_up) == (0, 0)
+
+
+def test_what_waits_for_a_disabled_user_is_dropped(place: Place):
+    place.hook("ann", "end")
+    place.run("ann", tenant="vision")
+    place.server.advance(10)
+    place.server.send_notifications()
+    place.server.client.configure({"set": ["user.ann.disabled=true"]})
+    place.pass_time()
+    place.server.client.configure({"set": ["user.ann.disabled=false"]})
+    assert place.http.got == []
+    (view,) = place.of("ann").notifications().notifications
+    assert (view.waiting, view.last_error) == (0, "its user is removed or disabled")
+
+
+@pytest.mark.parametrize(
+    ("user", "event", "tenant", "may"),
+    [
+        (User("x", tenants=(("red", "member"),)), "success", "red", True),
+        (User("x", tenants=(("red", "viewer"),)), "success", "red", True),
+        (User("x", tenants=(("red", "member"),)), "success", "blue", False),
+        (User("x", "viewer"), "success", "blue", True),
+        (User("x", tenants=(("red", "member"),)), "budget", "red", False),
+        (User("x", tenants=(("red", "tenant_admin"),)), "budget", "red", True),
+        (User("x", tenants=(("red", "tenant_admin"),)), "exhausted", "blue", False),
+        (User("x", "operator"), "budget", "red", False),
+        (User("x", "admin"), "budget", "red", True),
+        (User("x", "viewer"), "node_lost", "", False),
+        (User("x", tenants=(("red", "tenant_admin"),)), "node_lost", "", False),
+        (User("x", "operator"), "node_closed", "", True),
+        (User("x", "admin", disabled=True), "node_closed", "", False),
+        (User("y", "admin"), "success", "red", False),
+    ],
+)
+def test_rights_are_looked_at_for_each_event(user, event, tenant, may):
+    config = ClusterConfig(users=(user,))
+    assert may_hear(UserName("x"), event, TenantName(tenant), config, frozenset()) is may
+    assert may_hear(UserName("x"), event, TenantName(tenant), config, frozenset({"x"}))
+
+
+def test_who_is_no_operator_any_more_hears_of_no_node(place: Place):
+    place.hook("olga", "nodes")
+    place.server.client.configure({"set": ["user.olga.role=viewer"]})
+    place.server.engine.crash("n2")
+    place.pass_time(60)
+    place.server.engine.boot("n2")
+    place.server.advance(5)
+    place.server.client.configure({"set": ["user.olga.role=operator"]})
     assert place.http.got == []
 
 

@@ -1,4 +1,4 @@
-"""A server of its own, with its real clock and processes: it sends by itself, and ends while a receiver hangs."""
+"""A server of its own, with its real clock and processes: it sends by itself, and loses nothing when it is killed."""
 
 import json
 
@@ -6,7 +6,7 @@ from tests.server.harness import Jobs, Server, cluster_file, until
 from tests.server.services.notifying.receivers import http_receiver
 
 
-def test_a_server_sends_by_itself_and_the_next_one_what_it_could_not(tmp_path):
+def test_a_server_sends_by_itself_and_what_a_killed_one_was_sending_is_sent_again(tmp_path):
     with http_receiver() as http:
         declared = cluster_file(1, 1) | {"notifications": {"webhooks": {"internal": [http.host]}}}
         with Server(tmp_path / "data", declared) as server:
@@ -15,7 +15,9 @@ def test_a_server_sends_by_itself_and_the_next_one_what_it_could_not(tmp_path):
             http.hang.clear()
             job = Jobs(server.client).submit("exit 3", name="bad")
             until(lambda: http.got, "it is sent")
-            server.stop()
+            server.hang_up()
+            server.process.kill()
+            server.process.wait(30)
             http.hang.set()
             server.start()
             until(lambda: len(http.got) == 2, "it is sent again")

@@ -25,6 +25,7 @@ _SECTIONS = {
     "users": "no object says it: penstock admin add user NAME",
     "reservations": "no object says it: penstock admin add reservation NAME",
     "billing": "no object says it: penstock admin set billing.FIELD=VALUE",
+    "notifications": "no object says it: penstock admin set notifications.FIELD=VALUE",
     "settings": "no object says it: penstock admin set settings.FIELD=VALUE",
     "candidates": "no object says it: penstock admin set candidates=VALUE",
     "root_policy": "no object says it: penstock admin set root_policy=VALUE",

@@ -32,7 +32,6 @@ KEY_BYTES = 32
 KEY_PREFIX = "whsec_"
 DEFAULT_PORTS = {"https": 443, "http": 80}
 EXPECTED = "a URL such as https://hooks.example.org/..."
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _SIGNS = re.compile(r"[!#-;=?-Z\[\]_a-z~]+")
 """What a URL may consist of: printable ASCII without quotes, brackets, backslash."""
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -98,8 +97,6 @@ def is_public(address: _Address) -> bool:
     inner: list[_Address] = []
     if isinstance(address, ipaddress.IPv6Address):
         inner += [one for one in (address.ipv4_mapped, address.sixtofour, *(address.teredo or ())) if one is not None]
-        if address in _NAT64:
-            inner.append(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
         if not int(address) >> 32:  # ::a.b.c.d, of old
             return False
     private = not address.is_global or address.is_multicast or address.is_reserved or address.is_unspecified
