@@ -410,6 +410,9 @@ OPERATIONS = {
     "GET /jobs/{job_id}/diagnosis": Row("see", targets=SEEN),
     "GET /jobs/{job_id}/outputs": Row("see", targets=SEEN),
     "GET /jobs/{job_id}/logs": Row("see", query="?attempt=1", targets=SEEN),
+    "GET /jobs/{job_id}/logs/search": Row("see", query="?attempt=1&q=e", targets=SEEN),
+    "GET /jobs/{job_id}/attempts": Row("see", targets=SEEN),
+    "GET /jobs/{job_id}/series": Row("see", targets=SEEN),
     "POST /jobs/actions": Row("act on many", body={"action": "cancel", "select": Named("select")}),
     "POST /jobs/{job_id}/cancel": Row("act", live=False),
     "POST /jobs/{job_id}/checkpoint": Row("act", 409),
@@ -417,6 +420,7 @@ OPERATIONS = {
     "GET /me": Row("anybody"),
     "GET /cluster": Row("anybody"),
     "GET /nodes": Row("anybody"),
+    "GET /nodes/{node}": Row("anybody"),
     "POST /nodes/{node}/drain": Row("operate", query="?on=false"),
     "GET /schema/job": Row("anybody"),
     "GET /schema/cluster": Row("anybody"),
@@ -829,7 +833,18 @@ def probes(world: World) -> list[tuple[str, str, Any]]:
           for number in (1, 2) for kind in ("json", "csv", "html") for language in ("en", "zh")),
         *(("GET", f"/jobs/{job_id}{what}", None)
           for job_id in world.jobs.values()
-          for what in ("", "/eta", "/diagnosis", "/explanation", "/events", "/outputs", "/logs?attempt=1")),
+          for what in ("", "/eta", "/diagnosis", "/explanation", "/events", "/outputs", "/logs?attempt=1",
+                       "/attempts", "/series", "/logs/search?attempt=1&q=e")),
+        *(("GET", f"/jobs?finished=true&limit=1000&sort={sort}&totals_by={by}", None)
+          for sort in ("name", "-user", "tenant", "-ends") for by in ("user", "tenant", "queue", "reason")),
+        *(("GET", f"/jobs?finished=true&search={text[:3]}", None) for text in (TENANT_B, SECRETS["member"])),
+        *(("GET", f"/{what}", None)
+          for what in ("tokens?fields=id,user&totals_by=user", "secrets?totals_by=tenant", "accounts?sort=-balance",
+                       "invoices?totals_by=tenant", "ledger?totals_by=tenant", "eta?max_age=86400000&totals_by=user",
+                       "alerts?totals_by=code", "nodes?sort=-used&totals_by=model", "nodes/n1", "nodes/n2",
+                       "usage?by=tenant,user&sort=-devices", "waste?by=tenant,user&sort=-cost")),
+        *(("GET", f"/events?job={job_id}", None) for job_id in world.jobs.values()),
+        ("GET", "/events?kind=JobSubmitted&kind=JobFinished&since=2020-01-01T00:00Z", None),
         *(("GET", f"/timeline?by={by}", None) for by in ("node", "tenant", "user", "job")),
         ("POST", "/plan", room),
         ("POST", "/plan", {**room, "preemptible": False}),
