@@ -2,8 +2,9 @@
 
 import pytest
 
+from penstock.control.messages import NoteQuotas
 from penstock.core.explain.notices import Notice
-from penstock.core.model.events import NotificationSet
+from penstock.core.model.events import NotificationSet, QuotaNoted
 from penstock.server.services.billing import BillingService
 from penstock.server.services.notifying.queues import GATHER_MAX_MS, GATHER_MS, TRIES_MAX, Digest, Queue
 from penstock.server.services.notifying.service import NotificationService
@@ -147,11 +148,25 @@ def test_a_job_that_can_never_start_is_told_of_once_with_what_would_help(place: 
     job = place.run("ann", tenant="vision", devices=64, name="huge")
     place.pass_time(60)
     place.pass_time(120)
+    after = NotificationService(place.server._backend, place.server._store)  # the next server knows it, too
+    for _ in range(2):
+        look(place.server, after)
+        place.server.advance(3)
+    after.close()
     place.server.client.configure({"set": ["settings.allow_waiting_for_nodes=false"]})
     assert place.titles() == [f"job {job} 'huge' can never start as the cluster is"]
     (event,) = place.http.got[0].json["events"]
     assert "What would help: " in event["text"]
     assert event["command"] == f"penstock explain {job}"
+
+
+def test_a_tenants_admin_hears_of_that_tenant_alone(place: Place):
+    place.hook("tess", "budget", tenant="vision")
+    notes = [QuotaNoted(f"tenant:{one}", "devices", 90, 9, 10, f"{one}: 9 of 10") for one in ("audio", "vision")]
+    place.server.service.ask(NoteQuotas(tuple(notes)))
+    place.server.settle()
+    place.pass_time(1)
+    assert place.titles() == ["vision: 9 of 10"]
 
 
 def test_a_tenants_admin_hears_of_a_budget_that_is_spent(tmp_path):
