@@ -160,8 +160,9 @@ def test_a_job_that_can_never_start_is_told_of_once_with_what_would_help(place: 
     assert event["command"] == f"penstock explain {job}"
 
 
-def test_a_tenants_admin_hears_of_that_tenant_alone(place: Place):
-    place.hook("tess", "budget", tenant="vision")
+def test_who_may_hear_of_all_tenants_hears_of_the_chosen_one_alone(place: Place):
+    wanted = {"channel": "webhook", "to": place.http.url, "events": ["budget"], "tenant": "vision"}
+    place.server.client.set_notification("hook", wanted)
     notes = [QuotaNoted(f"tenant:{one}", "devices", 90, 9, 10, f"{one}: 9 of 10") for one in ("audio", "vision")]
     place.server.service.ask(NoteQuotas(tuple(notes)))
     place.server.settle()
