@@ -46,7 +46,7 @@ def declared() -> dict[str, Any]:
         "issuer": {"name": "Cluster GmbH", "address": ["Weg 1", "Berlin"], "tax_id": "DE1"},
     }
     tenants = [{"name": "lab", "max": {"devices": 90}, "budgets": [{"amount": 500}]}, {"name": OTHER}]
-    settings = {"default_tenant": "lab"}
+    settings = {"default_tenant": "lab", "job_account": "nobody"}
     return {
         "settings": settings, "nodes": nodes, "queues": queues, "users": users, "tenants": tenants, "billing": billing,
     }  # fmt: skip

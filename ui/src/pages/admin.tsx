@@ -146,15 +146,15 @@ function Tokens() {
 function Make(props: { onClose: () => void; onDone: (made: TokenMade) => void }) {
   const [user, setUser] = useState(me.value?.user ?? "");
   const [level, setLevel] = useState("write");
-  const [days, setDays] = useState("90");
+  const [days, setDays] = useState("");
   const [remark, setRemark] = useState("");
   return (
     <Confirm title={t("token.make")} action={t("token.make")} onClose={props.onClose} run={async () => {
-      props.onDone(await post<TokenMade>("/tokens", { user, level, days: Number(days), note: remark }));
+      props.onDone(await post<TokenMade>("/tokens", { user, level, note: remark, ...(days ? { days: Number(days) } : {}) }));
     }}>
       <Field label={t("job.user")}><input value={user} onInput={(event) => setUser(event.currentTarget.value)} /></Field>
       <Field label={t("token.level")}><select value={level} onChange={(event) => setLevel(event.currentTarget.value)}>{["read", "write", "admin"].map((key) => <option key={key} value={key}>{t(`token.level_${key}`)}</option>)}</select></Field>
-      <Field label={t("token.days")} hint={t("token.days_hint")}><input type="number" min="0" max="3660" value={days} onInput={(event) => setDays(event.currentTarget.value)} /></Field>
+      <Field label={t("token.days")} hint={t("token.days_hint")}><input type="number" min="0" max="3660" value={days} placeholder="90" onInput={(event) => setDays(event.currentTarget.value)} /></Field>
       <Field label={t("token.note")}><input value={remark} maxLength={200} onInput={(event) => setRemark(event.currentTarget.value)} /></Field>
     </Confirm>
   );

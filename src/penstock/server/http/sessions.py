@@ -125,16 +125,17 @@ def _bounded(session: Session, scope: Scope, now_ms: int) -> Session:
 
 
 def scope_of_session(session: Session, local: LocalTokens, state: State, now_ms: int) -> Scope | None:
-    """Return the present scope of a session; None when its token is no longer valid, or its user removed."""
+    """Return the present scope of a session; None when its token is no longer valid, or its user removed.
+
+    `expires_ms` is that of the token, or the longest life of a session without one: tokens that are made with a session
+    end by then, and not with the session itself.
+    """
     if session.parent:
-        scope = scope_of_digest(session.parent, local, state, now_ms)
-    else:
-        user = state.config.user_by_name.get(session.user)
-        scope = None if user is None or user.disabled else scope_of_user(user, session.level)
-    if scope is None:
+        return scope_of_digest(session.parent, local, state, now_ms)
+    user = state.config.user_by_name.get(session.user)
+    if user is None or user.disabled:
         return None
-    ends_ms = min(session.expires_ms, scope.expires_ms) if scope.expires_ms else session.expires_ms
-    return replace(scope, expires_ms=ends_ms)
+    return replace(scope_of_user(user, session.level), expires_ms=session.begun_ms + RENEWED_MAX_MS)
 
 
 class LoginCodes:
