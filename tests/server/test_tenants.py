@@ -417,6 +417,9 @@ OPERATIONS = {
     "POST /jobs/{job_id}/cancel": Row("act", live=False),
     "POST /jobs/{job_id}/checkpoint": Row("act", 409),
     "GET /health": Row("anybody", public=True),
+    "POST /logins": Row("anybody", 401, body={"code": "a code of nobody"}, public=True),
+    "POST /login-links": Row("anybody", body={"path": "/jobs/1"}),
+    "POST /sessions": Row("anybody"),
     "GET /me": Row("anybody"),
     "GET /cluster": Row("anybody"),
     "GET /nodes": Row("anybody"),
@@ -434,6 +437,8 @@ OPERATIONS = {
     "GET /eta/calibration": Row("anybody"),
     "GET /events": Row("anybody", query="?limit=10000"),
     "GET /events/stream": Row("anybody"),
+    "GET /changes": Row("anybody", query="?topics=jobs,nodes,counts"),
+    "GET /counts": Row("anybody"),
     "GET /bill": Row("see", query=TENANT),
     "GET /accounts": Row("see", query=TENANT),
     "POST /accounts/{tenant}/credits": Row("administer", body={"amount": 9000, "reference": Named("reference")}),
@@ -912,6 +917,40 @@ def everything(world: World, caller: str, until_seq: int) -> dict[tuple[str, str
         answer = world.ask(caller, method, path, body)
         found[f"{method} {path}", json.dumps(body)] = answer.body + repr(answer.headers).encode()
     return found | {("stream", ""): followed(world, caller, until_seq).encode()}
+
+
+def test_nobody_of_another_tenant_is_sent_a_change_of_it(world):
+    with contextlib.ExitStack() as stack:
+        streams = {caller: changes(world, caller, stack) for caller in (*OF_A_ONLY, "b_member")}
+        job_id = world.submit("b_member", SECRETS["live job"], "true", devices=2, labels={"x": SECRETS["label"]})
+        last_drain(world)
+        sent = {caller: sent_until_drain(stream) for caller, stream in streams.items()}
+    leaks = {(caller, word) for caller, text in sent.items() for word in SECRETS.values() if word in text}
+    assert leaks >= {("b_member", word) for word in (TENANT_B, SECRETS["member"], SECRETS["live job"])}
+    assert {caller for caller, _ in leaks} == {"b_member"}
+    assert [caller for caller, text in sent.items() if f'"id":{job_id},' in text] == ["b_member"]
+
+
+def changes(world: World, caller: str, stack: contextlib.ExitStack) -> http.client.HTTPResponse:
+    """Return a caller's stream of changed views, after its first message."""
+    connection = http.client.HTTPConnection("127.0.0.1", world.server.port, timeout=30)
+    stack.callback(connection.close)
+    headers = {"Authorization": f"Bearer {world.secret(caller)}"}
+    connection.request("GET", f"{API}/changes?topics=jobs,nodes,counts", headers=headers)
+    response = connection.getresponse()
+    while response.readline() != b"\n":
+        pass
+    return response
+
+
+def sent_until_drain(stream: http.client.HTTPResponse) -> str:
+    """Return what a stream sends until it shows the node that `last_drain` closes and opens."""
+    sent = ""
+    while '"name":"n3"' not in sent.rpartition("data: ")[2]:
+        line = stream.readline().decode()
+        assert line, "the stream has ended"
+        sent += line
+    return sent
 
 
 def excerpt(text: bytes, word: str) -> str:
