@@ -1,8 +1,7 @@
 // One job: where it is, why it waits and what would help, its attempts, output, metrics, cost and record.
 import { useState } from "preact/hooks";
 import { get, me, post } from "../api/client";
-import { useChanges } from "../api/live";
-import type { ActionAnswer, AttemptList, Edit, Explanation, JobSeriesList, JobView, Record as LogRecord, UsageList } from "../api/types.gen";
+import type { ActionAnswer, AttemptList, Diagnosis, Edit, Explanation, JobEta, JobSeriesList, JobView, Record as LogRecord, ToldEta, UsageList } from "../api/types.gen";
 import { useFresh, useGet } from "../api/use";
 import { bytes, deviceHours, now, number, span } from "../format";
 import { has, t, word } from "../i18n";
@@ -108,6 +107,8 @@ function Summary(props: { of: JobView }) {
           </table>
         </Card>
       ) : null}</Shown>
+      <Diagnosed of={of} />
+      <Foretold of={of} />
       <Cost of={of} />
     </div>
   );
@@ -175,7 +176,7 @@ function Start(props: { of: Explanation }) {
       <h3>{t("job.start")}</h3>
       {likely ? <p><Time ms={likely} relative /> (<Time ms={likely} />)</p> : by ? <p>{t("job.start_by")} <Time ms={by} /></p> : null}
       {early && late ? <p class="faint">{t("job.start_between")} <Time ms={early} /> – <Time ms={late} /></p> : null}
-      {remark ? <p class="faint">{remark}</p> : null}
+      {remark && !likely ? <p class="faint">{remark}</p> : null}
     </div>
   );
 }
@@ -207,6 +208,46 @@ function Apply(props: { edit: Edit; job: number; onClose: () => void; onDone: ()
       <footer class="dialog-foot"><button type="button" onClick={props.onClose}>{t("close")}</button></footer>
     </Dialog>
   );
+}
+
+/** What the log says of why it failed or stands still, with its evidence and what to do. */
+function Diagnosed(props: { of: JobView }) {
+  const wanted = props.of.state === "failed" || props.of.reason.startsWith("hang");
+  const found = useGet<Diagnosis>(wanted ? `/jobs/${props.of.id}/diagnosis` : "");
+  if (!wanted) return null;
+  return (
+    <Card title={t("job.diagnosis")}>
+      <Shown of={found}>{(one) => (
+        <>
+          <p class="why-text">{one.summary}</p>
+          <ul class="lines">{one.evidence.map((line) => <li key={line.seq + line.text}><Time ms={line.time_ms} /> {line.text} <span class="faint">{t("job.record_seq", { seq: line.seq })}</span></li>)}</ul>
+          {one.suggestions.length ? <><h3>{t("job.suggestions")}</h3><ul class="edits">{one.suggestions.map((text) => <li key={text}>{text}</li>)}</ul></> : null}
+        </>
+      )}</Shown>
+    </Card>
+  );
+}
+
+/** How right the estimates of its start were. */
+function Foretold(props: { of: JobView }) {
+  const found = useGet<JobEta>(`/jobs/${props.of.id}/eta`);
+  const told = found.value?.last ?? found.value?.first;
+  if (!told && !found.value?.now) return null;
+  const one = found.value!;
+  return (
+    <Card title={t("job.foretold")}>
+      <p>{one.text}</p>
+      <dl class="facts">
+        {one.first ? <><dt>{t("job.first_estimate")}</dt><dd><Interval of={one.first} /></dd></> : null}
+        {one.last && one.last.made_ms !== one.first?.made_ms ? <><dt>{t("job.last_estimate")}</dt><dd><Interval of={one.last} /></dd></> : null}
+        {one.started_ms ? <><dt>{t("job.started")}</dt><dd><Time ms={one.started_ms} />{one.in_interval === null || one.in_interval === undefined ? null : <span class="faint"> {t(one.in_interval ? "job.in_interval" : "job.off_interval")}</span>}</dd></> : null}
+      </dl>
+    </Card>
+  );
+}
+
+function Interval(props: { of: ToldEta }) {
+  return <><Time ms={props.of.likely_ms} /> <span class="faint">(<Time ms={props.of.early_ms} /> – <Time ms={props.of.late_ms} />, {t("job.made")} <Time ms={props.of.made_ms} />)</span></>;
 }
 
 function Cost(props: { of: JobView }) {
@@ -268,4 +309,3 @@ function Story(props: { id: number }) {
     )}</Shown>
   );
 }
-void useChanges;

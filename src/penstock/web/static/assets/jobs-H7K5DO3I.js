@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-XCUHYB2P.js";import"./chunk-SBHBXZRG.js";import"./chunk-VPU3KRKL.js";import"./chunk-7KHBVKPF.js";import"./chunk-SFB2IMIA.js";import"./chunk-I3NO4FHJ.js";export{b as Act,a as Page};
