@@ -14,7 +14,7 @@ from penstock.core.config.queues import MODEL_PREFIX, amount_of
 from penstock.core.config.reader import brief
 from penstock.core.model import cluster as c
 from penstock.core.model.ids import QueueName
-from penstock.core.model.quantities import exact_size, format_resource
+from penstock.core.model.quantities import exact_size, format_resource, split_resource
 from penstock.formats.names import ObjectNames
 from penstock.migrate.report import MigrationEntry, MigrationReport, SourcePlace
 
@@ -120,7 +120,7 @@ class VolcanoQueues:
         self._limits[queue.name] = self._sums(limits, zero=("devices", "storage"))
 
     def _note(self, key: str, field: str, resource: str, amount: int) -> None:
-        pool, kind = c.split_resource(resource)
+        pool, kind = split_resource(resource)
         text, report, place = format_resource(resource, amount), self._report, self._place
         to = {"guaranteed": "deserved", "max": "capability", "lend": "guarantee: what is not lent"}[field]
         if pool:

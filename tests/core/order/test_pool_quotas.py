@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from penstock.core.config.cluster import declaration, parse_cluster
 from penstock.core.explain import explain
 from penstock.core.model import events as ev
-from penstock.core.model.cluster import Pool, Queue, Tenant, split_resource
+from penstock.core.model.cluster import Pool, Queue, Tenant
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.plan import QuotaExceeded
+from penstock.core.model.quantities import split_resource
 from penstock.core.model.resources import ReplicaAsk, Resources
 from penstock.core.state.snapshot import take_snapshot
 from penstock.core.state.state import State

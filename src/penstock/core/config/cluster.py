@@ -23,6 +23,7 @@ from penstock.core.model.access import User, submits_as
 from penstock.core.model.errors import Problem, Problems, TooManyProblems, nearest
 from penstock.core.model.ids import NodeName, PoolName, is_node_name
 from penstock.core.model.prices import Billing
+from penstock.core.model.quantities import split_resource
 from penstock.core.order.extension import Policies
 
 Entries = list[tuple[Reader, Raw]]
@@ -239,6 +240,6 @@ def _quota_problems(
     found += [(f"{place}.max", one.max) for one, place in zip(config.tenants, tenants, strict=bool(tenants))]
     for place, quota in found:
         for name, _ in quota:
-            pool, _resource = c.split_resource(name)
+            pool, _resource = split_resource(name)
             if pool:
                 yield from _unknown("pool", f"{place}.{name}", pool, pools)

@@ -29,7 +29,14 @@ from penstock.core.config.reader import Reader
 from penstock.core.model import cluster as c
 from penstock.core.model.errors import PROBLEMS_MAX, Problem, nearest
 from penstock.core.model.ids import QueueName
-from penstock.core.model.quantities import BYTES, exact_size, format_resource, parse_size_bytes, resource_text
+from penstock.core.model.quantities import (
+    BYTES,
+    exact_size,
+    format_resource,
+    parse_size_bytes,
+    resource_text,
+    split_resource,
+)
 from penstock.core.order.extension import EXTENSION_PREFIX, Policies
 
 POLICIES: tuple[str, ...] = get_args(c.BuiltinPolicy)
@@ -64,7 +71,7 @@ def _read_quota(reader: Reader, field: str, value: Any) -> c.Quota:
     inner = Reader(reader.path(field), reader.problems)
     found = []
     for name, amount in value.items():
-        pool, resource = c.split_resource(str(name))
+        pool, resource = split_resource(str(name))
         if not isinstance(name, str) or not (resource in RESOURCES or _is_model(resource)):
             text = f"{inner.path(str(name))} is not a resource, expected one of {', '.join(RESOURCES)}, devices:MODEL"
             text += ", or of one pool alone: POOL/devices, ..."
@@ -80,7 +87,7 @@ def _is_model(name: str) -> bool:
 
 
 def _amount(reader: Reader, name: str, value: object) -> int:
-    _, resource = c.split_resource(name)
+    _, resource = split_resource(name)
     if resource in BYTES:
         return reader.quantity(name, value, parse_size_bytes, "512GiB")
     if resource == "jobs":
@@ -89,7 +96,7 @@ def _amount(reader: Reader, name: str, value: object) -> int:
 
 
 def _plain_quota(quota: c.Quota) -> dict[str, str | float]:
-    return {name: _plain_amount(c.split_resource(name)[1], value) for name, value in quota}
+    return {name: _plain_amount(split_resource(name)[1], value) for name, value in quota}
 
 
 def _plain_amount(resource: str, value: int) -> str | float:
@@ -251,8 +258,8 @@ def amount_of(quota: c.Quota, resource: str) -> int:
 
     Promises of single pools are included in the promise of all.
     """
-    pool, kind = c.split_resource(resource)
-    parts = [(*c.split_resource(name), amount) for name, amount in quota]
+    pool, kind = split_resource(resource)
+    parts = [(*split_resource(name), amount) for name, amount in quota]
     named = next((amount for name, amount in quota if name == resource), 0)
     if kind == "devices":
         named = max(named, sum(amount for at, name, amount in parts if at == pool and name.startswith(MODEL_PREFIX)))
@@ -261,6 +268,6 @@ def amount_of(quota: c.Quota, resource: str) -> int:
 
 
 def _said(resource: str, amount: int) -> str:
-    text, kind = format_resource(resource, amount), c.split_resource(resource)[1]
+    text, kind = format_resource(resource, amount), split_resource(resource)[1]
     of = "of " if kind in BYTES or kind.startswith(MODEL_PREFIX) else ""
     return f"{text} {of}{resource_text(resource)}"

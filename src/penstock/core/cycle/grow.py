@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from penstock.core.elastic.allocate import allocate
 from penstock.core.elastic.reported import curve_told, largest_useful, shrink_due, shrink_due_ms
 from penstock.core.elastic.worth import ElasticJob, Places
-from penstock.core.model.cluster import split_resource
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
 from penstock.core.model.plan import Preemption, Start
+from penstock.core.model.quantities import split_resource
 from penstock.core.order.queues import QueueNode
 from penstock.core.order.ranks import expected_ms
 from penstock.core.place.backfill import held_places

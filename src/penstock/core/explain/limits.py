@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from itertools import islice
 
 from penstock.core.explain.scene import Scene
-from penstock.core.model.cluster import split_resource
 from penstock.core.model.explanation import Constraint
 from penstock.core.model.ids import JobId
 from penstock.core.model.plan import QuotaExceeded
-from penstock.core.model.quantities import format_milli, format_resource, listed, resource_text
+from penstock.core.model.quantities import format_milli, format_resource, listed, resource_text, split_resource
 from penstock.core.order.admission import (
     admission_limit_milli,
     admitted_waiting_milli,

@@ -15,7 +15,7 @@ from penstock.core.messages.requests import NewJob as NewJob
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.messages.requests import Submit as Submit
 from penstock.core.model.actions import REFUSAL_TEXT
-from penstock.core.model.cluster import ClusterConfig, split_resource
+from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import PROBLEMS_MAX, Problem, Problems, TooManyProblems
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.events import (
@@ -26,7 +26,7 @@ from penstock.core.model.events import (
 )
 from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.jobs import Dependency, GangAsk, JobSpec, JobState, RequestClass
-from penstock.core.model.quantities import BYTES, resource_text
+from penstock.core.model.quantities import BYTES, resource_text, split_resource
 from penstock.core.order.queues import QueueTree, holder_text
 from penstock.core.place.capacity import empty
 from penstock.core.place.gang import NoFit, place_gang

@@ -6,10 +6,10 @@ from typing import Literal
 import msgspec
 from msgspec.structs import fields, replace
 
-from penstock.core.model.cluster import OthersLoad
 from penstock.core.model.hangs import Sight
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank
 from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.nodes import OthersLoad
 from penstock.core.model.progress import Gauges
 
 EXIT_TEXTS = tuple(field.name for field in fields(ExitInfo) if field.type is str)

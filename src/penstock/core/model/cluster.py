@@ -6,12 +6,16 @@ from typing import Literal
 import msgspec
 
 from penstock.core.model.access import User
-from penstock.core.model.affinity import Repels, Tally
+from penstock.core.model.ids import DEFAULT_POOL as DEFAULT_POOL
+from penstock.core.model.ids import DEFAULT_QUEUE as DEFAULT_QUEUE
+from penstock.core.model.ids import DEFAULT_TENANT as DEFAULT_TENANT
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName, TenantName, UserName
+from penstock.core.model.nodes import NodeSpec as NodeSpec
+from penstock.core.model.nodes import OthersLoad as OthersLoad
 from penstock.core.model.notifications import Notifications
 from penstock.core.model.prices import AtZero, Billing, Budget, Party
-from penstock.core.model.resources import Device, Resources, Virtualization
-from penstock.core.model.selectors import Taint
+from penstock.core.model.quantities import split_resource
+from penstock.core.model.resources import Virtualization
 
 BuiltinPolicy = Literal["priority", "fifo", "fair_share", "capacity", "least_attained", "shortest_predicted"]
 QueuePolicy = str
@@ -35,42 +39,12 @@ ShownHolders = Literal["own", "tenants", "users"]
 """What users see of other tenants' allocations: nothing, which tenant holds them, or also which of its users."""
 
 ROOT_QUEUE = QueueName("root")
-DEFAULT_QUEUE = QueueName("default")
-DEFAULT_POOL = PoolName("default")
-DEFAULT_TENANT = TenantName("default")
 CHECKED_BY = UserName("penstock")
 """Closes nodes for their failures, and opens them again."""
 STRIKES_KEPT = 32
 """Of one node: claims of programs make way for the node's own words."""
 SHUT_TO_MAX = 32
 """Tenants to which one node is shut at once."""
-
-
-def split_resource(name: str) -> tuple[PoolName, str]:
-    """Return the pool that a quota is bound to, empty where it is of all pools, and its resource."""
-    pool, found, resource = name.partition("/")
-    bound = found and pool and ":" not in pool  # models may have a slash in their names, pools neither of the two
-    return (PoolName(pool), resource) if bound else (PoolName(""), name)
-
-
-class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a node says it has. `virtual` nodes share one real machine and are marked as such everywhere."""
-
-    name: NodeName
-    capacity: Resources
-    devices: tuple[Device, ...] = ()
-    pool: PoolName = DEFAULT_POOL
-    labels: tuple[tuple[str, str], ...] = ()
-    zone: str = ""
-    rack: str = ""
-    switch: str = ""
-    address: str = "127.0.0.1"
-    port_first: int = 20000
-    port_count: int = 1000
-    """Rendezvous ports [port_first, port_first + port_count) that the scheduler may hand out on this node."""
-    virtual: bool = False
-    taints: tuple[Taint, ...] = ()
-    """Ascending."""
 
 
 class Strike(msgspec.Struct, frozen=True):
@@ -83,18 +57,6 @@ class Strike(msgspec.Struct, frozen=True):
     tenant: TenantName = TenantName("")
     """Tenant and user of the job; empty where the log does not say so."""
     user: UserName = UserName("")
-
-
-class OthersLoad(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a node gives to programs that Penstock did not place, such as pods of another scheduler."""
-
-    host: Resources = Resources()
-    devices: tuple[int, ...] = ()
-    """Indexes of devices that they hold whole, ascending."""
-    selected: Tally = ()
-    """How many of them each selector in use selects."""
-    repels: tuple[Repels, ...] = ()
-    """Whom their rules keep off this node, or its domain; ascending."""
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -4,8 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from penstock.core.model.cluster import DEFAULT_POOL
-from penstock.core.model.ids import PoolName
+from penstock.core.model.ids import DEFAULT_POOL, PoolName
 from penstock.core.model.resources import ReplicaAsk, Resources
 from penstock.core.model.selectors import LabelTerms, Toleration
 

@@ -17,6 +17,10 @@ Incarnation = NewType("Incarnation", str)
 ClassId = NewType("ClassId", int)
 """Interned request class: jobs that are alike for the scheduler share it."""
 
+DEFAULT_QUEUE = QueueName("default")
+DEFAULT_POOL = PoolName("default")
+DEFAULT_TENANT = TenantName("default")
+
 
 SERVER_IDENTITY = "penstock-server"
 """The server answers its agents under this name, wherever it listens."""

@@ -4,7 +4,6 @@ from typing import Literal
 
 import msgspec
 
-from penstock.core.model.cluster import DEFAULT_QUEUE, DEFAULT_TENANT
 from penstock.core.model.dependencies import Dependency as Dependency
 from penstock.core.model.dependencies import DependencyKind as DependencyKind
 from penstock.core.model.dependencies import compacted
@@ -13,6 +12,8 @@ from penstock.core.model.gang import GroupAsk as GroupAsk
 from penstock.core.model.gang import Topology as Topology
 from penstock.core.model.gang import TopologyScope as TopologyScope
 from penstock.core.model.ids import (
+    DEFAULT_QUEUE,
+    DEFAULT_TENANT,
     AttemptNumber,
     ClassId,
     Incarnation,

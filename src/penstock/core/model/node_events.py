@@ -1,8 +1,8 @@
 """Events about nodes: they come, are lost, closed, struck, shut to a tenant, and checked."""
 
-from penstock.core.model.cluster import NodeSpec, OthersLoad
 from penstock.core.model.event import Event
 from penstock.core.model.ids import Incarnation, JobId, NodeName, TenantName, UserName
+from penstock.core.model.nodes import NodeSpec, OthersLoad
 
 
 class NodeRegistered(Event, tag=True, frozen=True, omit_defaults=True):

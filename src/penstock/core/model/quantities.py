@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from fractions import Fraction
 
-from penstock.core.model.cluster import split_resource
+from penstock.core.model.ids import PoolName
 
 MILLI = 1000
 BYTES = ("memory", "storage")
@@ -146,6 +146,13 @@ def exact_size(value_bytes: int) -> str:
         return "0"
     unit, size = next((unit, size) for unit, size in _SIZE_PARTS if value_bytes % size == 0)
     return f"{value_bytes // size}{unit}"
+
+
+def split_resource(name: str) -> tuple[PoolName, str]:
+    """Return the pool that a quota is bound to, empty where it is of all pools, and its resource."""
+    pool, found, resource = name.partition("/")
+    bound = found and pool and ":" not in pool  # models may have a slash in their names, pools neither of the two
+    return (PoolName(pool), resource) if bound else (PoolName(""), name)
 
 
 def format_resource(resource: str, amount: int) -> str:

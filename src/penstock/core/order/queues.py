@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from penstock.core.model.cluster import ROOT_QUEUE, ClusterConfig, Node, Queue, Quota, Tenant, split_resource
+from penstock.core.model.cluster import ROOT_QUEUE, ClusterConfig, Node, Queue, Quota, Tenant
 from penstock.core.model.ids import NodeName, QueueName, TenantName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace, RequestClass
 from penstock.core.model.plan import QuotaExceeded
+from penstock.core.model.quantities import split_resource
 from penstock.core.model.resources import Models
 from penstock.core.model.tentative import Tentative
 from penstock.core.order.policies import OrderKey

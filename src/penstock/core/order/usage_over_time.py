@@ -3,8 +3,8 @@
 from math import isqrt
 from typing import NamedTuple
 
-from penstock.core.model.cluster import split_resource
 from penstock.core.model.ids import PoolName
+from penstock.core.model.quantities import split_resource
 from penstock.core.model.resources import Models
 
 _ONE_BITS = 40

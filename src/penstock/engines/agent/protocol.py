@@ -6,9 +6,9 @@ import msgspec
 
 from penstock.core.messages.orders import Order
 from penstock.core.messages.reports import NodeReport
-from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import Epoch, Incarnation
+from penstock.core.model.nodes import NodeSpec
 
 PROTOCOL_VERSION = 5
 """Raised with every field that an agent must not ignore: one unaware of accounts would run all jobs as root,

@@ -20,9 +20,9 @@ from pathlib import Path
 import msgspec
 
 from penstock.core.messages.reports import SHUT_DOWN, NodeCheck, ReplicaKey
-from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Incarnation
 from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.nodes import NodeSpec
 from penstock.engines.agent import protocol, tls
 from penstock.engines.agent import state_machine as br
 from penstock.engines.agent.journal import ExitBook, Journal, JournalReplica

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from penstock.core.messages.orders import Order, StartReplica
 from penstock.core.messages.reports import ReplicaKey
-from penstock.core.model.cluster import DEFAULT_TENANT, ClusterConfig
 from penstock.core.model.errors import nearest
-from penstock.core.model.ids import UserName
+from penstock.core.model.ids import DEFAULT_TENANT, UserName
 from penstock.engines.processes.paths import DataFolder
 from penstock.privatefiles import PASSED
 
 if TYPE_CHECKING:
+    from penstock.core.model.cluster import ClusterConfig
     from penstock.core.state.state import State
 
 
@@ -49,7 +49,7 @@ def may_switch() -> bool:
     return os.geteuid() == 0
 
 
-def one_for_all(config: ClusterConfig, *, root: bool) -> str:
+def one_for_all(config: "ClusterConfig", *, root: bool) -> str:
     """Return a warning where tenants share one account of the machine, or ''."""
     declared = {tenant.name for tenant in config.tenants} - {DEFAULT_TENANT}
     if root or not (declared or config.users):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from penstock.core.config.cluster import declaration
 from penstock.core.config.reader import brief
 from penstock.core.model import cluster as c
-from penstock.core.model.quantities import BYTES, exact_size, format_milli
+from penstock.core.model.quantities import BYTES, exact_size, format_milli, split_resource
 from penstock.engines.kubernetes.amounts import CPU, MEMORY, STORAGE
 from penstock.engines.kubernetes.install.schemas import RESOURCES_MAX
 from penstock.engines.kubernetes.objects.penstock import GROUP, VERSION
@@ -103,7 +103,7 @@ class _Writer:
     def _share(self, key: str, quota: c.Quota) -> dict[str, str]:
         found: dict[str, str] = {}
         for resource, amount in quota:
-            pool, kind = c.split_resource(resource)
+            pool, kind = split_resource(resource)
             text = _quantity(kind, amount)
             if pool:
                 self._lost(f"{key}.{resource}", text, "a Queue has no quotas of single pools")

@@ -1,0 +1,40 @@
+"""What a node has, and what others hold of it. Agents load this, and nothing of the cluster that is declared."""
+
+import msgspec
+
+from penstock.core.model.affinity import Repels, Tally
+from penstock.core.model.ids import DEFAULT_POOL, NodeName, PoolName
+from penstock.core.model.resources import Device, Resources
+from penstock.core.model.selectors import Taint
+
+
+class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a node says it has. `virtual` nodes share one real machine and are marked as such everywhere."""
+
+    name: NodeName
+    capacity: Resources
+    devices: tuple[Device, ...] = ()
+    pool: PoolName = DEFAULT_POOL
+    labels: tuple[tuple[str, str], ...] = ()
+    zone: str = ""
+    rack: str = ""
+    switch: str = ""
+    address: str = "127.0.0.1"
+    port_first: int = 20000
+    port_count: int = 1000
+    """Rendezvous ports [port_first, port_first + port_count) that the scheduler may hand out on this node."""
+    virtual: bool = False
+    taints: tuple[Taint, ...] = ()
+    """Ascending."""
+
+
+class OthersLoad(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a node gives to programs that Penstock did not place, such as pods of another scheduler."""
+
+    host: Resources = Resources()
+    devices: tuple[int, ...] = ()
+    """Indexes of devices that they hold whole, ascending."""
+    selected: Tally = ()
+    """How many of them each selector in use selects."""
+    repels: tuple[Repels, ...] = ()
+    """Whom their rules keep off this node, or its domain; ascending."""
