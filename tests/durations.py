@@ -12,6 +12,7 @@ SLOWEST_SHOWN = 20
 BUDGETS_S = {
     "tests/cli": 1900,  # README, tutorial and the page on policies are played as they stand
     "tests/client": 120,
+    "tests/calls": 120,
     "tests/control": 240,
     "tests/core": 2600,
     "tests/crash": 1800,
@@ -19,6 +20,7 @@ BUDGETS_S = {
     "tests/docs": 240,  # how-tos are played as they stand
     "tests/engines": 480,
     "tests/formats": 60,
+    "tests/mcp": 240,
     "tests/migrate": 120,
     "tests/report": 440,
     "tests/security": 120,
@@ -28,6 +30,7 @@ BUDGETS_S = {
     "tests/testing": 120,
     "tests/traces": 240,
     "tests/training": 1000,
+    "tests/web": 1200,  # in a real browser: every page by every role, every change
 }
 """Seconds of all workers together: about three times those of a quiet machine of two cores; some are half as fast."""
 OTHERS_S = 400

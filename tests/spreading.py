@@ -17,6 +17,9 @@ SLOWEST = (
     "tests/server/http/test_costs.py",
     "tests/crash/test_agent_takeover.py",
     "tests/server/test_noisy_neighbour.py",
+    "tests/web/test_pages.py",
+    "tests/web/test_attacks.py",
+    "tests/web/test_writes.py",
 )
 """Files that take long, longest first: a worker that begins one at the end keeps all others waiting."""
 

@@ -80,7 +80,9 @@ function Summary(props: { of: JobView }) {
   useFresh(["jobs"], attempts.reload, 2_000, (changes) => !!changes.jobs?.some((one) => one.id === of.id));
   return (
     <div class="grid">
+      {of.state === "failed" ? <Diagnosed of={of} /> : null}
       {FINISHED.includes(of.state) ? <Ended of={of} /> : <Why of={of} />}
+      {of.state !== "failed" ? <Diagnosed of={of} /> : null}
       <Card title={t("job.facts")}>
         <dl class="facts">
           <dt>{t("job.asks")}</dt><dd>{of.asks || of.devices_text || of.devices}</dd>
@@ -107,7 +109,6 @@ function Summary(props: { of: JobView }) {
           </table>
         </Card>
       ) : null}</Shown>
-      <Diagnosed of={of} />
       <Foretold of={of} />
       <Cost of={of} />
     </div>

@@ -25,6 +25,11 @@ export function pieces(line: string, begin: Look = PLAIN): { pieces: Piece[]; en
   return { pieces: found, end: look };
 }
 
+/** Return a text without its control sequences. */
+export function plain(text: string): string {
+  return pieces(text).pieces.map((piece) => piece.text).join("");
+}
+
 function changed(look: Look, codes: number[]): Look {
   let next = { ...look };
   for (let i = 0; i < codes.length; i += 1) {

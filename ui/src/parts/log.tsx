@@ -6,7 +6,7 @@ import type { LogMatches, OutputList } from "../api/types.gen";
 import { bytes } from "../format";
 import { t } from "../i18n";
 import { Empty, Problem } from "./basics";
-import { pieces } from "./ansi";
+import { pieces, plain } from "./ansi";
 
 const LINES = 500;
 const MOST = 5_000;
@@ -163,7 +163,7 @@ function Matches(props: { of: LogMatches; onClose: () => void }) {
       <header>{t("log.matches_count", { n: props.of.lines.length })} <button type="button" class="small" onClick={props.onClose}>{t("close")}</button></header>
       <ol>
         {props.of.lines.map((line) => (
-          <li key={line.offset}><code>{line.text.slice(0, line.begin)}<mark>{line.text.slice(line.begin, line.end)}</mark>{line.text.slice(line.end)}</code></li>
+          <li key={line.offset}><code>{plain(line.text.slice(0, line.begin))}<mark>{plain(line.text.slice(line.begin, line.end))}</mark>{plain(line.text.slice(line.end))}</code></li>
         ))}
       </ol>
       {props.of.next_before ? <p class="faint">{t("log.matches_more", { searched: bytes(props.of.searched_bytes) })}</p> : null}
