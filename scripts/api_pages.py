@@ -34,7 +34,7 @@ NOUNS = {
     "Looking ahead": ("plan", "eta", "whatif"),
     "The log": ("events", "changes", "counts"),
     "Money": ("usage", "waste", "bill", "accounts", "ledger", "invoices"),
-    "Access": ("tokens", "login-links", "logins", "sessions", "secrets", "secret-key"),
+    "Access": ("tokens", "login-links", "logins", "sessions", "oidc", "secrets", "secret-key"),
     "What is declared": ("config", "schema"),
     "Notifications": ("notifications",),
 }

@@ -119,11 +119,11 @@ def cluster_fields() -> str:
         *_KINDS,
         "",
         "How the parts work together: [jobs.md](jobs.md#cluster-files), [policies.md](policies.md),",
-        "[tenants.md](tenants.md), [billing.md](billing.md), [notifications.md](notifications.md).",
+        "[tenants.md](tenants.md), [billing.md](billing.md), [notifications.md](notifications.md), [oidc.md](oidc.md).",
     ]
     sections = cluster_schema()["properties"]
     single = {name: sections.pop(name) for name in ("root_policy", "candidates")}
-    last = {name: sections.pop(name) for name in ("billing", "notifications", "settings")}
+    last = {name: sections.pop(name) for name in ("billing", "notifications", "oidc", "settings")}
     for name, section in {**sections, **last, "at the top": {"properties": single}}.items():
         title, about = (name, "") if " " in name else (f"`{name}`", section["description"].capitalize() + ".")
         head = [*([about, ""] if about else []), "| field | type | default | meaning |", "|---|---|---|---|"]

@@ -73,6 +73,7 @@ from penstock.server.services.estimates import EstimateService
 from penstock.server.services.history import HistoryService
 from penstock.server.services.notifying.service import NotificationService
 from penstock.server.services.quota_alerts import QuotaAlertService
+from penstock.server.services.signin.service import SignInService
 from penstock.server.services.whatif import WhatIfService
 from penstock.store.address import Address, address_of, open_seat, remember
 from penstock.web.pages import WebPages
@@ -218,6 +219,7 @@ class _Running:
         link = advertised(self._options.transport, self._port)
         self._notifications = NotificationService(self._backend, self._store, link)
         self._lab = WhatIfService(self._backend)
+        self._signins = SignInService(self._backend)
         self._access = AccessKeeper(self._backend)
         collector.settle()
         self._keepers: list[asyncio.Task[None]] = []
@@ -254,6 +256,7 @@ class _Running:
         self._foresight.close()
         self._notifications.close()
         self._lab.close()
+        self._signins.close()
         self._backend.pools.close()
         self._access.say_last()
         self._engine.stop()
@@ -321,7 +324,8 @@ class _Running:
     async def _http(self, listeners: list[socket.socket]) -> None:
         security = self._security.api.context if self._security.api else None
         transport = self._options.transport
-        app = create_app(self._backend, self._foresight, self._billing, self._history, self._notifications, self._lab)
+        services = (self._foresight, self._billing, self._history, self._notifications, self._lab, self._signins)
+        app = create_app(self._backend, *services)
         pages = WebPages(app, None if transport.secure else names_of_server(transport))
         server = Listener(pages, security, self._limits.bounds())
         for number in (signal.SIGTERM, signal.SIGINT):

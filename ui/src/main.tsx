@@ -5,6 +5,7 @@ import { type Signal, signal } from "@preact/signals";
 import type { ComponentChildren, ComponentType } from "preact";
 import { me, reachable, renew, token, whenSignedOut } from "./api/client";
 import { counts, join, share, signedIn, stays, streaming, whenSessionEnds } from "./api/live";
+import { CALLBACK } from "./api/signin";
 import { setUtc, utc } from "./format";
 import { LANGUAGES, type Language, language, preferred, t, use } from "./i18n";
 import { helpOpen, onKey } from "./keys";
@@ -49,7 +50,7 @@ async function mount(at: string): Promise<void> {
     }
     return;
   }
-  if (at === "/login" && me.value) go("/", { replace: true });
+  if ((at === "/login" || at === CALLBACK) && me.value) go("/", { replace: true });
   else mounted.value = "missing";
 }
 

@@ -56,6 +56,10 @@ ANSWERS: dict[str, ErrorText] = {
     "unavailable": ErrorText(
         "not possible here: a library is not installed, an estimate cannot be made now", "`title` says what is missing"
     ),
+    "provider_failed": ErrorText(
+        "the identity provider does not answer, or not as OpenID Connect says; nobody was signed in",
+        "sign in with a token, or try again; the operator looks at the provider and at `oidc` in the cluster file",
+    ),
     "overloaded": ErrorText(
         "the server has as much as it may take: live jobs, open streams, requests that wait", "send again later"
     ),

@@ -12,6 +12,24 @@ class LoginLink(msgspec.Struct, frozen=True):
     expires_ms: int
 
 
+class OidcView(msgspec.Struct, frozen=True):
+    """Whether people can sign in by an identity provider."""
+
+    available: bool
+    name: str = ""
+    """What it is called."""
+
+
+class SignInBegun(msgspec.Struct, frozen=True):
+    """A sign-in at the identity provider that has begun: the browser keeps the verifier, and goes to the URL."""
+
+    url: str
+    state: str
+    code_verifier: str
+    """Goes with the code, and to nobody else before (PKCE, RFC 7636)."""
+    expires_ms: int
+
+
 class SessionView(msgspec.Struct, frozen=True):
     """A session that has begun."""
 

@@ -32,6 +32,7 @@ from penstock.server.routes.job_story import job_story_routes
 from penstock.server.routes.jobs import JobViews, job_routes
 from penstock.server.routes.nodes import node_routes
 from penstock.server.routes.notifications import notification_routes
+from penstock.server.routes.oidc import oidc_routes
 from penstock.server.routes.openapi import describe, document_route
 from penstock.server.routes.quotas import quota_routes
 from penstock.server.routes.secrets import sealing_turn, secret_routes
@@ -46,6 +47,7 @@ from penstock.server.services.changes import ChangeFeed
 from penstock.server.services.estimates import EstimateService
 from penstock.server.services.history import HistoryService
 from penstock.server.services.notifying.service import NotificationService
+from penstock.server.services.signin.service import SignInService
 from penstock.server.services.whatif import WhatIfService
 
 
@@ -56,6 +58,7 @@ def create_app(
     history: HistoryService,
     notifications: NotificationService,
     lab: WhatIfService,
+    signins: SignInService,
 ) -> FastAPI:
     """Return the application; it owns nothing and ends nothing."""
     app = FastAPI(title="Penstock", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
@@ -79,6 +82,7 @@ def create_app(
     job_story_routes(app, backend, caller)
     change_routes(app, backend, ChangeFeed(backend, JobViews(backend).live), caller)
     session_routes(app, backend, caller)
+    oidc_routes(app, backend, signins)
     cluster_routes(app, backend, caller)
     node_routes(app, backend, caller)
     scheduling_routes(app, backend, caller)

@@ -40,6 +40,7 @@ from penstock.server.services.billing import BillingService
 from penstock.server.services.estimates import EstimateService
 from penstock.server.services.history import HistoryService
 from penstock.server.services.notifying.service import NotificationService
+from penstock.server.services.signin.service import SignInService
 from penstock.server.services.whatif import WhatIfService
 from penstock.store.sqlite import SqliteStore
 from penstock.testing.builders import GIB, cluster_file
@@ -171,7 +172,11 @@ class InProcessServer:
         ending.callback(lambda: self._loop.call(self._lab.close))
         self._notifications = NotificationService(self._backend, self._store, self.url)
         ending.callback(self._notifications.close)
-        app = create_app(self._backend, estimates, billing, self._history, self._notifications, self._lab)
+        self._signins = SignInService(self._backend)
+        ending.callback(self._signins.close)
+        app = create_app(
+            self._backend, estimates, billing, self._history, self._notifications, self._lab, self._signins
+        )
         listener = Listener(WebPages(app, names_of_server(transport)), None, Limits().bounds())
         served = self._loop.run(listener.serve(sockets=[socket]))
 

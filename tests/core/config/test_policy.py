@@ -196,6 +196,7 @@ def test_every_part_of_a_configuration_is_in_that_list():
         "billing",
         "users",
         "notifications",
+        "oidc",
     }
 
 

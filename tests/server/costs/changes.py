@@ -29,6 +29,7 @@ def cases() -> Iterator[Case]:
     yield from _tokens()
     yield from _secrets()
     yield from _sessions()
+    yield from _sign_ins()
     yield from _notifications()
     yield from _whatifs()
 
@@ -187,6 +188,26 @@ def _sessions() -> Iterator[Case]:
     yield _beyond(logins, "a wrong code", "", sending("POST", "/logins", lambda: {"code": "x" * 43}))
     yield _beyond(logins, "a larger body", "", sending("POST", "/logins", lambda: {"code": "x" * TEXT}))
     yield Case(begin, "with a token", "reader", sending("POST", "/sessions", dict))
+
+
+def _sign_ins() -> Iterator[Case]:
+    start, finish = "POST /oidc/start", "POST /oidc/finish"
+
+    def begin(uri: str) -> Callable[[], list[Sent]]:
+        return sending("POST", "/oidc/start", lambda: {"redirect_uri": uri})
+
+    def end(**more: str) -> Callable[[], list[Sent]]:
+        usual = {"code": "x", "state": "x", "code_verifier": "x"}
+        return sending("POST", "/oidc/finish", lambda: usual | more)
+
+    yield Case("GET /oidc", "without a token", "", get("/oidc"))
+    down = frozenset({502})
+    yield Case(start, "a provider that is down", "", begin("https://a.example/login/callback"), down)
+    yield _beyond(start, "a long address", "", begin("https://a.example/" + "x" * 15_000))
+    yield _beyond(start, "a larger body", "", begin("x" * TEXT))
+    for field in ("code", "state", "code_verifier"):
+        yield _beyond(finish, f"a long {field}", "", end(**{field: "pso_" + "x" * 15_000}))
+    yield _beyond(finish, "a larger body", "", end(code="x" * TEXT))
 
 
 def _page(length: int) -> str:

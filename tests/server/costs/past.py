@@ -104,6 +104,7 @@ def declared(leases: Mapping[str, str] = LONG_LEASES) -> dict[str, Any]:
             "invoices": {"issue": "manual"},
         },
         "notifications": {"webhooks": {"internal": ["127.0.0.1:9"]}},
+        "oidc": {"issuer": "http://127.0.0.1:9", "client_id": "costly", "addresses": ["https://a.example"]},
         "nodes": [{"name": "aside", "cpus": 32, "memory": "4GiB", "pool": "aside"}],
     }
 

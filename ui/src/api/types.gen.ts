@@ -204,6 +204,11 @@ export type AttemptView = {
   scheduler: string;
 };
 
+/** Where the provider sends the browser back to. */
+export type BeginSignIn = {
+  redirect_uri: string;
+};
+
 /** What a tenant owes for [from_ms, until_ms). */
 export type Bill = {
   tenant: string;
@@ -341,6 +346,7 @@ export type ClusterConfig = {
   billing?: Billing;
   users?: Array<User>;
   notifications?: Notifications;
+  oidc?: IdentityProvider;
 };
 
 export type ClusterView = {
@@ -627,6 +633,13 @@ export type Figure = {
   last: number;
 };
 
+/** What came back from the provider, and the verifier that the browser kept. */
+export type FinishSignIn = {
+  code: string;
+  state: string;
+  code_verifier: string;
+};
+
 /** What the scheduler must place, all or nothing: `replicas` times `each`, then the other groups. */
 export type GangAsk = {
   replicas: number;
@@ -708,6 +721,25 @@ export type Holder = {
   resource: string;
   used: number;
   jobs: number;
+};
+
+/** Who says who somebody is; without an issuer nobody signs in this way. */
+export type IdentityProvider = {
+  issuer?: string;
+  client_id?: string;
+  client_secret_file?: string;
+  client_secret_name?: string;
+  client_secret_owner?: string;
+  name?: string;
+  claim?: string;
+  domain?: string;
+  users?: Array<Array<unknown>>;
+  groups_claim?: string;
+  groups?: Array<string>;
+  scopes?: Array<string>;
+  level?: "admin" | "read" | "write";
+  session_ms?: number;
+  addresses?: Array<string>;
 };
 
 /** An attempt has been idle for as long as its queue allows. Said once, until it works again. */
@@ -1467,6 +1499,12 @@ export type NotifyCommand = {
   open_to?: "everyone" | "operators";
 };
 
+/** Whether people can sign in by an identity provider. */
+export type OidcView = {
+  available: boolean;
+  name: string;
+};
+
 /** What a node gives to programs that Penstock did not place, such as pods of another scheduler. */
 export type OthersLoad = {
   host?: Resources;
@@ -1954,6 +1992,14 @@ export type Settings = {
   default_queue?: string;
   job_account?: string;
   allow_waiting_for_nodes?: boolean;
+};
+
+/** A sign-in at the identity provider that has begun: the browser keeps the verifier, and goes to the URL. */
+export type SignInBegun = {
+  url: string;
+  state: string;
+  code_verifier: string;
+  expires_ms: number;
 };
 
 /** A notice about a tenant's spending. Each is given once. */

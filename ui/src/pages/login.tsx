@@ -1,7 +1,9 @@
-// Signing in: by a one-time link, whose code stands behind the # and so is never sent in an address; by a token.
+// Signing in: by a one-time link, whose code stands behind the # and so is never sent in an address; by an identity
+// provider, which sends the browser back with a code; by a token.
 import { useEffect, useState } from "preact/hooks";
 import { logIn, logInWith, token } from "../api/client";
 import { share, signedIn } from "../api/live";
+import { CALLBACK, NotSignedIn, beginSignIn, finishSignIn, providerName } from "../api/signin";
 import type { SessionView } from "../api/types.gen";
 import { t } from "../i18n";
 import { Copy, Field, Problem } from "../parts/basics";
@@ -12,16 +14,28 @@ export function Login() {
   const [busy, setBusy] = useState(false);
   const [given, setGiven] = useState("");
   const [stay, setStay] = useState(false);
+  const [provider, setProvider] = useState("");
 
-  const take = async (session: SessionView, to: string) => {
+  const take = async (session: SessionView, to: string, kept = stay) => {
     token.value = session.token;
-    share(session, stay);
+    share(session, kept);
     go(to, { replace: true });
     await signedIn();
   };
 
   useEffect(() => {
     document.title = `${t("login.title")} · Penstock`;
+    providerName().then(setProvider).catch(() => undefined);
+    if (path.value === CALLBACK) {
+      const came = new URLSearchParams(location.search);
+      go("/login", { replace: true }); // a code is used once: no address keeps it
+      setBusy(true);
+      finishSignIn(came)
+        .then((found) => take(found.session, found.page, found.stay))
+        .catch((error) => setProblem(error instanceof NotSignedIn ? new Error(t(error.message ? "login.provider_refused" : "login.not_signed_in", { why: error.message })) : error))
+        .finally(() => setBusy(false));
+      return;
+    }
     const code = location.hash.slice(1);
     if (path.value !== "/login" || !code) return;
     history.replaceState(null, "", location.pathname);
@@ -29,12 +43,23 @@ export function Login() {
     logIn(code).then((session) => take(session, session.path)).catch(setProblem).finally(() => setBusy(false));
   }, []);
 
+  const wanted = () => (path.value === "/login" ? "/" : path.value + location.search);
+
+  const leave = () => {
+    setBusy(true);
+    setProblem(null);
+    beginSignIn(wanted(), stay).catch((error) => {
+      setProblem(error);
+      setBusy(false);
+    });
+  };
+
   const submit = async (event: Event) => {
     event.preventDefault();
     setBusy(true);
     setProblem(null);
     try {
-      await take(await logInWith(given.trim()), path.value === "/login" ? "/" : path.value + location.search);
+      await take(await logInWith(given.trim()), wanted());
     } catch (error) {
       setProblem(error);
     }
@@ -46,6 +71,7 @@ export function Login() {
       <h1>Penstock</h1>
       <p>{t("login.lead")}</p>
       {problem ? <Problem of={problem} /> : null}
+      {provider ? <p><button type="button" class="primary" disabled={busy} onClick={leave}>{t("login.provider", { name: provider })}</button></p> : null}
       <form onSubmit={submit}>
         <Field label={t("login.token")} hint={t("login.token_hint")}>
           <input type="password" autocomplete="off" value={given} onInput={(event) => setGiven(event.currentTarget.value)} required />

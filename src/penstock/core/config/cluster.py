@@ -13,6 +13,7 @@ from penstock.core.config.billing import BILLING
 from penstock.core.config.fields import STRING, Field, Json, Plain, Section, described, mappings, section, struct
 from penstock.core.config.nodes import NODE, VirtualNode
 from penstock.core.config.notifications import NOTIFICATIONS
+from penstock.core.config.oidc import OIDC
 from penstock.core.config.pools import ENTRIES_MAX, PLACEMENTS, POOL, RESERVATION, is_plain
 from penstock.core.config.queues import policy, queue_section, tree_problems
 from penstock.core.config.reader import Raw, Reader
@@ -68,7 +69,7 @@ def _read_candidates(reader: Reader, field: str, value: Any) -> tuple[c.Placemen
 
 
 def single_fields(policies: Policies) -> Section[c.ClusterConfig]:
-    """Return the single fields of a cluster file, with `billing`, `notifications` and `settings` as sections."""
+    """Return the single fields of a cluster file, with `billing`, `notifications`, `oidc` and `settings`."""
     candidates = {"type": "array", "uniqueItems": True, "items": {"enum": list(PLACEMENTS)}}
     fields = {
         "root_policy": policy("order of the top-level queues", policies, "priority"),
@@ -80,6 +81,7 @@ def single_fields(policies: Policies) -> Section[c.ClusterConfig]:
         ),
         "billing": section("prices and bills", BILLING),
         "notifications": section("channels by which users hear of what happens", NOTIFICATIONS),
+        "oidc": section("the identity provider by which people sign in to the pages (OpenID Connect)", OIDC),
         "settings": section("settings of the scheduler and of the protocol with the nodes", SETTINGS),
     }
     return Section(c.ClusterConfig, fields)

@@ -13,6 +13,7 @@ from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, Queu
 from penstock.core.model.nodes import NodeSpec as NodeSpec
 from penstock.core.model.nodes import OthersLoad as OthersLoad
 from penstock.core.model.notifications import Notifications
+from penstock.core.model.oidc import IdentityProvider
 from penstock.core.model.prices import AtZero, Billing, Budget, Party
 from penstock.core.model.quantities import split_resource
 from penstock.core.model.resources import Virtualization
@@ -301,6 +302,8 @@ class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     users: tuple[User, ...] = ()
     notifications: Notifications = Notifications()
     """Channels by which users hear of what happens."""
+    oidc: IdentityProvider = IdentityProvider()
+    """By whom people sign in to the pages without a token."""
 
     @cached_property
     def user_by_name(self) -> dict[UserName, User]:

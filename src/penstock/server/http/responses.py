@@ -25,6 +25,7 @@ STATUS: dict[str, int] = {
     "too_many_requests": 429,
     "internal_error": 500,
     "unavailable": 501,
+    "provider_failed": 502,
     "overloaded": 503,
     "store_unavailable": 503,
     "stale_epoch": 503,

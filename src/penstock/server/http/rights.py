@@ -28,6 +28,7 @@ PUBLIC = Right("no token")
 SEEN = Right("any token; shows what its user sees")
 CALLING = Right("any token")
 CODE = Right("the code of a one-time link, instead of a token")
+IDENTIFIED = Right("the code of the identity provider, instead of a token")
 NOTIFYING = Right("any user for own ones, with a token that is not limited to tenants", frozenset(ROLES), "write")
 SUBMITTING = _of("`member`, `tenant_admin` of the job's tenant; `admin`", "write", "member", "tenant_admin", "admin")
 ACTING = _of(
@@ -99,6 +100,9 @@ RIGHTS: dict[str, Right] = {
     "POST /login-links": CALLING,
     "POST /logins": CODE,
     "POST /sessions": CALLING,
+    "GET /oidc": PUBLIC,
+    "POST /oidc/start": PUBLIC,
+    "POST /oidc/finish": IDENTIFIED,
     "GET /notifications": SEEN,
     "PUT /notifications/{name}": NOTIFYING,
     "DELETE /notifications/{name}": NOTIFYING,

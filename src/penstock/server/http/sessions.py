@@ -4,8 +4,6 @@ A session is not stored: it names the token that it was begun with by hash, or a
 is. So removing a token, or disabling a user, ends their sessions, and a restart of the server ends none.
 """
 
-import base64
-import binascii
 import hashlib
 import hmac
 import secrets
@@ -15,14 +13,16 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.model.access import Level, Scope
+from penstock.core.model.access import LEVELS, Level, Scope, User
 from penstock.core.model.ids import UserName
+from penstock.core.model.oidc import IdentityProvider
 from penstock.core.state.state import State
 from penstock.core.state.tokens import scope_of_user
 from penstock.ports import Clock
 from penstock.privatefiles import write_whole
 from penstock.server.http.auth import LocalTokens, digest_of, scope_of_digest
 from penstock.server.http.responses import ApiError
+from penstock.server.http.signed import signed, verified
 
 PREFIX = "pss_"
 KEY_BYTES = 32
@@ -81,30 +81,21 @@ class Sessions:
 
     def signed(self, session: Session) -> str:
         """Return the token of a session."""
-        body = _text(msgspec.msgpack.encode(session))
-        return f"{PREFIX}{body}.{_text(self._mac(body))}"
+        return signed(PREFIX, self._key, session)
 
     def read(self, token: str, now_ms: int) -> Session | None:
         """Return what a session token says; None when it is not ours, or has expired."""
-        session = self._verified(token)
+        session = verified(PREFIX, self._key, token, Session)
         return session if session is not None and now_ms < session.expires_ms else None
 
     def expired(self, token: str, now_ms: int) -> bool:
         """Return whether a token is one of ours whose time is over."""
-        session = self._verified(token)
+        session = verified(PREFIX, self._key, token, Session)
         return session is not None and now_ms >= session.expires_ms
 
-    def _verified(self, token: str) -> Session | None:
-        body, _, mac = token.removeprefix(PREFIX).partition(".")
-        if not token.startswith(PREFIX) or not hmac.compare_digest(mac.encode(), _text(self._mac(body)).encode()):
-            return None
-        try:
-            return msgspec.msgpack.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=Session)
-        except (binascii.Error, ValueError, msgspec.MsgspecError):  # of another version
-            return None
-
-    def _mac(self, body: str) -> bytes:
-        return hmac.digest(self._key, body.encode(), hashlib.sha256)
+    def key_for(self, purpose: str) -> bytes:
+        """Return a key of its own for other things that are signed."""
+        return hmac.digest(self._key, purpose.encode(), hashlib.sha256)
 
 
 def begun(parent: str, scope: Scope, now_ms: int) -> Session:
@@ -112,9 +103,15 @@ def begun(parent: str, scope: Scope, now_ms: int) -> Session:
     return _bounded(Session(parent, scope.user, scope.level, now_ms, now_ms + SESSION_MS), scope, now_ms)
 
 
-def renewed(session: Session, scope: Scope, now_ms: int) -> Session:
-    """Return a session with its time begun anew, at most `RENEWED_MAX_MS` after its begin."""
-    until_ms = min(now_ms + SESSION_MS, session.begun_ms + RENEWED_MAX_MS)
+def identified(user: User, provider: IdentityProvider, now_ms: int) -> Session:
+    """Return a new session of a user whom the identity provider has identified."""
+    session = begun("", scope_of_user(user, provider.level), now_ms)
+    return replace(session, expires_ms=min(session.expires_ms, now_ms + provider.session_ms))
+
+
+def renewed(session: Session, scope: Scope, now_ms: int, most_ms: int = RENEWED_MAX_MS) -> Session:
+    """Return a session with its time begun anew, at most `most_ms` after its begin."""
+    until_ms = min(now_ms + SESSION_MS, session.begun_ms + most_ms)
     return _bounded(replace(session, expires_ms=max(until_ms, session.expires_ms)), scope, now_ms)
 
 
@@ -132,10 +129,16 @@ def scope_of_session(session: Session, local: LocalTokens, state: State, now_ms:
     """
     if session.parent:
         return scope_of_digest(session.parent, local, state, now_ms)
-    user = state.config.user_by_name.get(session.user)
-    if user is None or user.disabled:
+    scope = _scope_of_identified(session, state, now_ms)
+    return None if scope is None else replace(scope, expires_ms=session.begun_ms + RENEWED_MAX_MS)
+
+
+def _scope_of_identified(session: Session, state: State, now_ms: int) -> Scope | None:
+    """Return the scope of a user whom the identity provider identified, as user and provider are declared now."""
+    provider, user = state.config.oidc, state.config.user_by_name.get(session.user)
+    if not provider.issuer or user is None or user.disabled or now_ms >= session.begun_ms + provider.session_ms:
         return None
-    return replace(scope_of_user(user, session.level), expires_ms=session.begun_ms + RENEWED_MAX_MS)
+    return scope_of_user(user, min(session.level, provider.level, key=LEVELS.index))
 
 
 class LoginCodes:
@@ -165,7 +168,3 @@ class LoginCodes:
         """Return what a code leads to, once; None when it is unknown, used or expired."""
         known = self._codes.pop(digest_of(code), None)
         return known if known is not None and self._clock.unix_ms() < known.expires_ms else None
-
-
-def _text(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

@@ -59,12 +59,12 @@ def session_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             backend.gate.check(None, address)
             hint = "penstock ui makes a new one"
             raise ApiError("unauthenticated", "the link was used before, or is too old", hint=hint)
-        return answer(_view(backend, code.session, code.path))
+        return answer(session_view(backend, code.session, code.path))
 
     @app.post("/api/v1/sessions", **returns(SessionView))
     async def begin_session(request: Request, who: caller) -> Response:
         """Begin a session with the caller's token, or renew the caller's session."""
-        return answer(_view(backend, _session_of(backend, request, who)))
+        return answer(session_view(backend, _session_of(backend, request, who)))
 
 
 def _session_of(backend: Backend, request: Request, who: Scope) -> Session:
@@ -73,9 +73,12 @@ def _session_of(backend: Backend, request: Request, who: Scope) -> Session:
     if token.startswith(PREFIX):
         known = backend.sessions.read(token, now_ms)
         assert known is not None, "else the caller is unknown"
-        return renewed(known, who, now_ms)
+        if known.parent:
+            return renewed(known, who, now_ms)
+        return renewed(known, who, now_ms, backend.state.config.oidc.session_ms)
     return begun(digest_of(token), who, now_ms)
 
 
-def _view(backend: Backend, session: Session, path: str = "/") -> SessionView:
+def session_view(backend: Backend, session: Session, path: str = "/") -> SessionView:
+    """Return a session with its token."""
     return SessionView(backend.sessions.signed(session), session.user, session.expires_ms, path)

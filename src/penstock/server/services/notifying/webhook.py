@@ -134,7 +134,7 @@ def post(address: WebAddress, body: bytes, headers: dict[str, str]) -> None:
     """Send one request. Raises: NotSent; it may be sent again after errors that may pass."""
     to = resolved(address)
     try:
-        with _connected(address, to) as connection:
+        with connected(address, to) as connection:
             connection.request("POST", address.path, body, {"Content-Type": "application/json", **headers})
             status = connection.getresponse().status
     except ssl.SSLCertVerificationError:
@@ -151,7 +151,7 @@ def post(address: WebAddress, body: bytes, headers: dict[str, str]) -> None:
 
 
 @contextlib.contextmanager
-def _connected(address: WebAddress, to: str) -> Iterator[http.client.HTTPConnection]:
+def connected(address: WebAddress, to: str) -> Iterator[http.client.HTTPConnection]:
     """Yield a connection to exactly that address, which is cut when the time for it is over."""
     connection = http.client.HTTPConnection(address.host, address.port, timeout=WAIT_S)
     made = socket.create_connection((to, address.port), WAIT_S)

@@ -1,0 +1,1 @@
+var a={zh:"zh-fa91773368.json"};export{a};

@@ -1,1 +1,0 @@
-var z={zh:"zh-d80b3982b6.json"};export{z as a};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-AGXPQLQA.js";import"./chunk-O537CSWK.js";import"./chunk-VPU3KRKL.js";import"./chunk-4IRE6PL5.js";import"./chunk-SFB2IMIA.js";import"./chunk-ZMZIV23E.js";export{b as Act,a as Page};
