@@ -287,8 +287,21 @@ def test_the_secret_comes_from_the_vault_and_is_shown_nowhere(declaring):
     assert declaring.sign_in()[0] == 200
     assert base64.b64decode(declaring.provider.secrets[-1].removeprefix("Basic ")) == b"penstock:hush%3A%20100%25"
     assert "hush" not in json.dumps(asked(server, "GET", "/config", server.token)[1])
+    asked(server, "PUT", "/secrets/oidc", server.client.create_token({"user": "ann"}).token, {"value": "of ann's jobs"})
     declaring.declare(client_secret_name="oidc", client_secret_owner="ann")
-    assert declaring.sign_in()[0] == 502
+    status, problem = declaring.sign_in()
+    assert (status, problem["title"]) == (502, "client_secret_owner is no administrator")
+
+
+def test_a_secret_file_that_others_could_write_or_that_is_not_there_is_refused(declaring, tmp_path):
+    path = tmp_path / "secret"
+    declaring.declare(client_secret_file=str(path))
+    assert "cannot be read: FileNotFoundError" in declaring.sign_in()[1]["title"]
+    path.write_text("hush\n", encoding="ascii")
+    path.chmod(0o666)
+    assert declaring.sign_in()[1]["title"] == "client_secret_file could be written by others"
+    path.chmod(0o600)
+    assert declaring.sign_in()[0] == 200
 
 
 def test_a_provider_that_is_slow_delays_sign_ins_alone(declaring, monkeypatch):
