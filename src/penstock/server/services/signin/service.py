@@ -5,6 +5,8 @@ The provider is asked in threads of their own: while it is slow, nothing but sig
 """
 
 import asyncio
+import base64
+import functools
 import hashlib
 import hmac
 import importlib.util
@@ -87,8 +89,6 @@ class SignInService:
             redirect_uri: the page that the provider sends the browser back to.
             host: that the request came to, with its port; address: that it came from.
         """
-        from authlib.oauth2.rfc7636 import create_s256_code_challenge
-
         provider = self._declared()
         check_redirect(redirect_uri, provider.declared, host)
         known = provider.known()
@@ -97,7 +97,7 @@ class SignInService:
         expires_ms = self._backend.clock.unix_ms() + BEGUN_MS
         named = (secrets.token_urlsafe(16), provider.declared.issuer, redirect_uri, nonce)
         state = signed(PREFIX, self._key, BegunState(*named, _digest(verifier), expires_ms))
-        challenge = create_s256_code_challenge(verifier)
+        challenge = _challenge(verifier)
         url = provider.url(endpoints, state=state, nonce=nonce, challenge=challenge, redirect_uri=redirect_uri)
         return SignInBegun(url, state, verifier, expires_ms)
 
@@ -213,6 +213,7 @@ def check_redirect(uri: str, declared: IdentityProvider, host: str) -> None:
         raise invalid([Problem("bad_value", "redirect_uri", text, uri[:80])])
 
 
+@functools.cache
 def _installed() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("authlib", "joserfc"))
 
@@ -229,6 +230,11 @@ def _secret_of(path: Path) -> str:
     if not 0 < len(text) <= SECRET_MAX_BYTES or not text.isprintable():
         raise ProviderFailed("client_secret_file holds no secret of one line")
     return text
+
+
+def _challenge(verifier: str) -> str:
+    """Return the S256 challenge (RFC 7636, 4.2). By hand: Authlib takes long to import, and this is on the loop."""
+    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode("ascii")
 
 
 def _digest(verifier: str) -> str:
