@@ -3,7 +3,7 @@ import { Component, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { type Signal, signal } from "@preact/signals";
 import type { ComponentChildren, ComponentType } from "preact";
-import { me, reachable, renew, token, whenSignedOut } from "./api/client";
+import { maySubmit, me, reachable, renew, token, whenSignedOut } from "./api/client";
 import { counts, join, share, signedIn, stays, streaming, whenSessionEnds } from "./api/live";
 import { CALLBACK } from "./api/signin";
 import { setUtc, utc } from "./format";
@@ -16,7 +16,7 @@ import { go, onClick, path } from "./router";
 import { THEMES, type Theme, theme } from "./theme";
 
 type PageModule = { Page: ComponentType<{ id: string }> };
-type Entry = { match: RegExp; load: () => Promise<PageModule>; nav?: string; to?: string; role?: boolean };
+type Entry = { match: RegExp; load: () => Promise<PageModule>; nav?: string; to?: string; role?: boolean; submits?: boolean };
 
 const PAGES: Entry[] = [
   { match: /^\/$/, load: () => import("./pages/overview"), nav: "overview", to: "/" },
@@ -28,7 +28,7 @@ const PAGES: Entry[] = [
   { match: /^\/usage$/, load: () => import("./pages/usage"), nav: "usage", to: "/usage" },
   { match: /^\/money$/, load: () => import("./pages/money"), nav: "money", to: "/money" },
   { match: /^\/whatif$/, load: () => import("./pages/whatif"), nav: "whatif", to: "/whatif", role: true },
-  { match: /^\/submit$/, load: () => import("./pages/submit"), nav: "submit", to: "/submit" },
+  { match: /^\/submit$/, load: () => import("./pages/submit"), nav: "submit", to: "/submit", submits: true },
   { match: /^\/admin$/, load: () => import("./pages/admin"), nav: "admin", to: "/admin" },
   { match: /^\/audit$/, load: () => import("./pages/audit"), nav: "audit", to: "/audit" },
   { match: /^\/alerts$/, load: () => import("./pages/alerts") },
@@ -96,7 +96,7 @@ function Shell() {
       </header>
       <nav id="nav" class={open ? "nav open" : "nav"} aria-label={t("nav.label")}>
         <ul>
-          {PAGES.filter((entry) => entry.nav && (!entry.role || me.value?.role)).map((entry) => (
+          {PAGES.filter((entry) => entry.nav && (!entry.role || me.value?.role) && (!entry.submits || maySubmit())).map((entry) => (
             <li key={entry.nav}>
               <a href={hrefOf(entry.to!)} aria-current={isAt(entry.to!) ? "page" : undefined}>
                 {t(`nav.${entry.nav}`)}

@@ -19,7 +19,7 @@ class JobCounts(msgspec.Struct, frozen=True):
     by_state: dict[str, int]
     """Live ones."""
     by_reason: dict[str, int]
-    """Waiting ones, by why the last cycle left them waiting."""
+    """Waiting ones, by why the last cycle left them waiting; `not_in_line` are those that it did not look at."""
 
 
 class Counts(msgspec.Struct, frozen=True):

@@ -15,6 +15,8 @@ export class Refused extends Error {
 /** The token of this tab's session; kept by the tab, and by the shared worker while any page is open. */
 export const token = signal("");
 export const me = signal<Me | null>(null);
+/** Whether the viewer may submit jobs anywhere. */
+export const maySubmit = () => !!me.value && me.value.level !== "read" && (me.value.submits.length > 0 || me.value.role === "admin");
 /** Whether the server answered last time. */
 export const reachable = signal(true);
 /** Called when a token is refused. */

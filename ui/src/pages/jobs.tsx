@@ -1,6 +1,6 @@
 // All jobs: filtered, sorted and counted by the server; the page holds the rows that were scrolled to.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get, post } from "../api/client";
+import { get, maySubmit, post } from "../api/client";
 import { useChanges } from "../api/live";
 import type { ActionAnswer, JobList, JobView } from "../api/types.gen";
 import { now, span } from "../format";
@@ -44,7 +44,7 @@ export function Page() {
   return (
     <>
       <Head title={t("nav.jobs")} sub={t("jobs.live", { n: live })}>
-        <A to="/submit" class="button primary">{t("nav.submit")}</A>
+        {maySubmit() ? <A to="/submit" class="button primary">{t("nav.submit")}</A> : null}
       </Head>
       <div class="filters" role="search">
         <input type="search" data-search placeholder={t("jobs.search")} aria-label={t("jobs.search")} value={text} onInput={(event) => setText(event.currentTarget.value)} />

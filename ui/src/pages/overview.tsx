@@ -35,7 +35,7 @@ export function Page() {
         </Card>
         <Card title={t("overview.why")}>
           {sums && Object.keys(sums.jobs.by_reason).length ? (
-            <Ranks label={t("overview.why")} onPick={(code) => go(`/jobs?state=waiting&reason=${code}`)}
+            <Ranks label={t("overview.why")} onPick={(code) => go(code === "not_in_line" ? "/jobs?state=waiting" : `/jobs?state=waiting&reason=${code}`)}
               of={Object.entries(sums.jobs.by_reason).map(([code, value]) => ({ name: code, text: word("reason", code), value, kind: "waiting" })).sort((a, b) => b.value - a.value)} />
           ) : <Empty title={t("overview.none_waits")} />}
         </Card>

@@ -37,6 +37,8 @@ JOBS_MAX = 500
 """Changed jobs of one message; of more, pages ask for what they show."""
 NODES_MAX = 500
 ENCODED_KEPT = 64
+NOT_IN_LINE = "not_in_line"
+"""Jobs that no cycle looks at yet: held, waiting for others or for a time, or submitted since the last cycle."""
 REASONS_EVERY_S = 3.0
 """A change of reasons alone, which no event brings, is sent at most this often."""
 STARTED_STATES = tuple(state for state in LIVE_STATES if state != "waiting")
@@ -290,15 +292,15 @@ def counts_of(backend: Backend, scope: Scope) -> Counts:
             jobs = list(pending.jobs)
             seen = len(jobs) if sight is None else sum(job.spec.tenant in sight for job in jobs)
             reasons[verdict.code] += seen
+    by_state: dict[str, int] = {name: state.jobs.count(sight, name) for name in LIVE_STATES}
+    reasons[NOT_IN_LINE] = max(0, by_state["waiting"] - reasons.total())
     return Counts(
         cluster.nodes_ready,
         cluster.nodes,
         cluster.devices,
         cluster.devices_held,
         sum(not device.healthy for node in list(state.nodes.values()) for device in node.spec.devices),
-        JobCounts(
-            {name: state.jobs.count(sight, name) for name in LIVE_STATES}, {k: n for k, n in reasons.items() if n}
-        ),
+        JobCounts(by_state, {code: count for code, count in reasons.items() if count}),
         cluster.jobs_succeeded,
         cluster.jobs_not_succeeded,
     )

@@ -1,1 +1,0 @@
-var a={zh:"zh-fa91773368.json"};export{a};

@@ -1,1 +1,0 @@
-import{A as k,B as l,C as m,q as a,r as b,s as c,t as d,u as e,v as f,w as g,x as h,y as i,z as j}from"./chunk-SFB2IMIA.js";import"./chunk-II6Y7VQU.js";export{a as Refused,f as apiUrl,j as begin,h as get,k as logIn,l as logInWith,c as me,i as post,d as reachable,m as renew,g as send,b as token,e as whenSignedOut};

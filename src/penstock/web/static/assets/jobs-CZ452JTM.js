@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-4MSXM5QY.js";import"./chunk-GM7JTWYT.js";import"./chunk-VPU3KRKL.js";import"./chunk-MD2KTTCC.js";import"./chunk-SFB2IMIA.js";import"./chunk-II6Y7VQU.js";export{b as Act,a as Page};
