@@ -167,6 +167,19 @@ def test_any_dimensions_add_up_to_the_sessions_of_the_span(done, after, length, 
         assert all(0 <= row.used_milli_ms <= row.measured_milli_ms <= row.device_milli_ms for row in made)
 
 
+@examples(40)
+@given(operations, st.integers(0, 60_000), st.integers(1, 50))
+def test_looking_in_between_changes_nothing(done, after, batch):
+    w = play(small_world(), done)
+    for by in (("tenant",), ("user", "node"), ("job",)):
+        found = Consumption(by, 1_000_000 + after)
+        for at in range(0, len(w.records), batch):
+            found.take(w.records[at : at + batch])
+            found.rows(found.time_ms)
+        assert found.rows(w.now) == rows(w, *by, from_ms=1_000_000 + after)
+        assert found.rows(w.now) == found.rows(w.now)
+
+
 @pytest.mark.parametrize("name", DIMENSIONS)
 def test_each_dimension_is_one_of_a_session(name):
     w = cluster(1, 4)

@@ -17,7 +17,7 @@ export function Page() {
   const q = query.value;
   const by = (BY.includes((q.get("by") ?? "") as By) ? q.get("by") : "tenant") as By;
   const range = q.get("range") ?? "30d";
-  const [until] = useState(() => Math.floor(now.value / 60_000) * 60_000);
+  const [until] = useState(() => Math.floor(now.value / 3_600_000) * 3_600_000); // whole hours: the server knows them already
   const since = new Date(until - (SINCE.find(([key]) => key === range)?.[1] ?? 30 * DAY)).toISOString();
   const tab = q.get("tab") ?? "usage";
   return (

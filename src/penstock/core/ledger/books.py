@@ -53,6 +53,11 @@ class UsageLog:
             for session in self.log.take(record):
                 self._ended.setdefault(session.tenant, []).append(session)
 
+    @property
+    def ended(self) -> int:
+        """How many ended sessions it holds."""
+        return sum(map(len, self._ended.values()))
+
     def tenants(self) -> list[TenantName]:
         """Return all tenants with sessions in the books."""
         return sorted({*self._ended, *(session.tenant for session in self.log.open.values())})

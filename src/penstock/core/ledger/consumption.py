@@ -5,87 +5,134 @@ programs report (`activity.py`): the time in which they did not wait for data, a
 neither used nor idle: `measured` is how much of the held time is known.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from penstock.core.ledger.activity import Activity
 from penstock.core.ledger.sessions import Amounts, SessionLog, UsageInterval
 from penstock.core.model import events as ev
 from penstock.core.model.answers import ModelUsage, UsageRow
+from penstock.core.model.ids import JobId
 
 Dimension = Literal["tenant", "user", "queue", "pool", "job", "node"]
 DIMENSIONS: tuple[Dimension, ...] = ("tenant", "user", "queue", "pool", "job", "node")
 SUMS = ("device_milli_ms", "cpu_milli_ms", "memory_byte_ms", "measured_milli_ms", "used_milli_ms")
 """The times of a row: those of its models add up to them."""
+FOREVER_MS = 2**62
+
+
+class _Sums:
+    """Rows of sums, and which jobs and attempts each of them has counted."""
+
+    def __init__(self, by: Sequence[Dimension]) -> None:
+        self.by = tuple(by)
+        self.rows: dict[tuple[object, ...], UsageRow] = {}
+        self.models: dict[tuple[object, ...], dict[str, ModelUsage]] = {}
+        """The models of each row."""
+        self.counted: dict[JobId, set[tuple[object, ...]]] = {}
+        """What has counted a job that has not ended, or an attempt of it."""
+        self.former: Mapping[JobId, set[tuple[object, ...]]] = {}
+        """The same of the sums that these go on from."""
+
+    def copy(self) -> "_Sums":
+        """Return the same, to add to: what is added to it is not in these."""
+        made = _Sums(self.by)
+        made.rows = {key: replace(row) for key, row in self.rows.items()}
+        made.models = {key: {name: replace(one) for name, one in held.items()} for key, held in self.models.items()}
+        made.former = self.counted
+        return made
+
+    def add(self, session: UsageInterval, length_ms: int, used: tuple[int, int]) -> None:
+        """Add a session that was held for a time; `used` as in `_add`."""
+        names: dict[str, Any] = {n: session.job_id if n == "job" else getattr(session, n) for n in self.by}
+        key = tuple(names.values())
+        row = self.rows.get(key)
+        if row is None:
+            row = self.rows[key] = UsageRow(**names)
+            self.models[key] = {}
+        self._count(row, key, session)
+        _add(row, session.amounts, length_ms, used)
+        for model, amounts in shares(session.amounts):
+            part = self.models[key].get(model)
+            if part is None:
+                part = self.models[key][model] = ModelUsage(model)
+            self._count(part, (key, model), session)
+            _add(part, amounts, length_ms, used)
+
+    def _count(self, row: UsageRow | ModelUsage, key: tuple[object, ...], session: UsageInterval) -> None:
+        row.jobs += self._first(session.job_id, (key,))
+        row.attempts += self._first(session.job_id, (key, session.attempt))
+
+    def _first(self, job_id: JobId, what: tuple[object, ...]) -> bool:
+        if what in self.former.get(job_id, ()):
+            return False
+        counted = self.counted.setdefault(job_id, set())
+        if what in counted:
+            return False
+        counted.add(what)
+        return True
 
 
 class Consumption:
     """Sums over [from_ms, until_ms) for each combination of the dimensions `by`, while records are folded.
 
-    Ended sessions are summed at once, so that the memory needed follows the running jobs, not the length of the log.
+    Ended sessions are summed at once, so that the memory needed follows the live jobs, not the length of the log.
+
+    Args:
+        until_ms: by default there is no end; `rows` says up to when it counts then.
     """
 
-    def __init__(self, by: Sequence[Dimension], from_ms: int, until_ms: int) -> None:
-        self._by, self._from_ms, self._until_ms = tuple(by), from_ms, until_ms
+    def __init__(self, by: Sequence[Dimension], from_ms: int, until_ms: int = FOREVER_MS) -> None:
+        self._from_ms, self._until_ms = from_ms, until_ms
         self._log = SessionLog()
         self._activity = Activity()
-        self._rows: dict[tuple[object, ...], UsageRow] = {}
-        self._models: dict[tuple[object, ...], dict[str, ModelUsage]] = {}
-        """The models of each row."""
-        self._counted: set[tuple[object, ...]] = set()
-        """Attempts and jobs already counted in a row."""
+        self._sums = _Sums(by)
 
     @property
     def seq(self) -> int:
         return self._log.seq
 
+    @property
+    def time_ms(self) -> int:
+        """Time of the newest record (unix ms)."""
+        return self._log.time_ms
+
+    @property
+    def size(self) -> int:
+        """How many rows and live jobs it keeps in memory."""
+        return len(self._sums.rows) + len(self._sums.counted)
+
     def take(self, records: Iterable[ev.Record]) -> None:
         """Fold the next records."""
         for record in records:
             for session in self._log.take(record):
-                self._sum(session)
+                self._sum(self._sums, session, self._until_ms)
             self._activity.take(record)
             if isinstance(record.event, ev.AttemptEnded):
                 self._activity.forget((record.event.job_id, record.event.attempt))
+            elif isinstance(record.event, ev.JobFinished):
+                self._sums.counted.pop(record.event.job_id, None)  # it holds nothing any more
 
-    def rows(self) -> list[UsageRow]:
-        """Return the sums, in the order of the dimensions. Call it once, at the end."""
+    def rows(self, until_ms: int = 0) -> list[UsageRow]:
+        """Return the sums, in the order of the dimensions; more records may be folded after.
+
+        Args:
+            until_ms: where there is no other end, what is held still counts up to this time.
+        """
+        sums = self._sums.copy()
         for session in self._log.open.values():
-            self._sum(session)
-        for key, models in self._models.items():
-            self._rows[key].models = [models[name] for name in sorted(models)]
-        return [self._rows[key] for key in sorted(self._rows, key=lambda key: tuple(map(sortable, key)))]
+            self._sum(sums, session, until_ms or self._until_ms)
+        for key, models in sums.models.items():
+            sums.rows[key].models = [models[name] for name in sorted(models)]
+        return [sums.rows[key] for key in sorted(sums.rows, key=lambda key: tuple(map(sortable, key)))]
 
-    def _sum(self, session: UsageInterval) -> None:
+    def _sum(self, sums: _Sums, session: UsageInterval, until_ms: int) -> None:
         start_ms = max(session.start_ms, self._from_ms)
-        end_ms = min(session.end_ms or self._until_ms, self._until_ms)
-        if start_ms > end_ms or start_ms >= self._until_ms:
-            return
-        names: dict[str, Any] = {n: session.job_id if n == "job" else getattr(session, n) for n in self._by}
-        key = tuple(names.values())
-        row = self._rows.get(key)
-        if row is None:
-            row = self._rows[key] = UsageRow(**names)
-            self._models[key] = {}
-        self._count(row, key, session)
-        used = self._used(session, start_ms, end_ms)
-        _add(row, session.amounts, end_ms - start_ms, used)
-        for model, amounts in shares(session.amounts):
-            part = self._models[key].get(model)
-            if part is None:
-                part = self._models[key][model] = ModelUsage(model)
-            self._count(part, (key, model), session)
-            _add(part, amounts, end_ms - start_ms, used)
-
-    def _count(self, row: UsageRow | ModelUsage, key: tuple[object, ...], session: UsageInterval) -> None:
-        row.jobs += self._first(key, session.job_id)
-        row.attempts += self._first(key, session.job_id, session.attempt)
-
-    def _first(self, *what: object) -> bool:
-        if what in self._counted:
-            return False
-        self._counted.add(what)
-        return True
+        end_ms = min(session.end_ms or until_ms, until_ms)
+        if start_ms <= end_ms and start_ms < until_ms:
+            sums.add(session, end_ms - start_ms, self._used(session, start_ms, end_ms))
 
     def _used(self, session: UsageInterval, start_ms: int, end_ms: int) -> tuple[int, int]:
         """Return for how long the use is known, and for how long it was used."""

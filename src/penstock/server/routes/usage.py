@@ -24,6 +24,7 @@ from penstock.server.http.parsing import invalid
 from penstock.server.http.responses import ApiError, answer
 from penstock.server.lists import USAGE
 from penstock.server.routes.openapi import returns
+from penstock.server.services.consumed import ConsumedSince
 from penstock.server.tables import ListQuery, ListTable, list_query, paged
 
 T = TypeVar("T")
@@ -39,6 +40,8 @@ COLUMNS = (
 
 
 def usage_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+    consumed = ConsumedSince(backend)
+
     @app.get("/api/v1/usage", **returns(UsageList, documents=DOCUMENTS))
     async def usage(
         who: caller,
@@ -54,10 +57,9 @@ def usage_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         check_dimensions(query, wanted)
 
         def compute() -> Response:
-            found = Consumption(wanted if "tenant" in wanted else ("tenant", *wanted), from_ms, until_ms)
-            while records := backend.log.records(found.seq, BATCH):
-                found.take(records)
-            rows = _summed([row for row in found.rows() if who.sees(row.tenant)], wanted)
+            by = wanted if "tenant" in wanted else ("tenant", *wanted)
+            found = _between(backend, by, from_ms, end_ms) if end_ms else consumed.rows(by, from_ms)
+            rows = _summed([row for row in found if who.sees(row.tenant)], wanted)
             for row in rows:
                 row.by_model = {one.model: one.device_milli_ms for one in row.models if one.model}
             if format != "json":
@@ -67,6 +69,13 @@ def usage_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         question = ("usage", who.sight, backend.durable_seq, from_ms, end_ms, wanted, format)
         whole = await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
         return whole if format != "json" else await page_of_kept(backend, USAGE, query, whole, UsageList)
+
+
+def _between(backend: Backend, by: tuple[Dimension, ...], from_ms: int, until_ms: int) -> list[UsageRow]:
+    found = Consumption(by, from_ms, until_ms)
+    while records := backend.log.records(found.seq, BATCH):
+        found.take(records)
+    return found.rows()
 
 
 def check_dimensions(query: ListQuery, by: Sequence[str]) -> None:

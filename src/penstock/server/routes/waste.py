@@ -72,12 +72,14 @@ def waste_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
 def _rows(backend: Backend, sees: Any, by: tuple[Dimension, ...], from_ms: int, until_ms: int) -> list[WasteRow]:
     state = backend.state
     config, dates = state.config, ZoneDates(state.config.billing.time_zone)
-    books, activity = UsageLog(), Activity()
+    books, activity, kept = UsageLog(), Activity(), 0
     while records := backend.log.records(books.log.seq, BATCH):
         books.take(records)
         for record in records:
             activity.take(record)
-        _forget(books, activity, dates, from_ms, config.billing.tariff.minimum_max_ms)
+        if books.ended > 2 * kept + BATCH:  # so that looking through them costs no more than folding them
+            _forget(books, activity, dates, from_ms, config.billing.tariff.minimum_max_ms)
+            kept = books.ended
     found: list[WasteRow] = []
     for name in filter(sees, books.tenants()):
         held = books.held(name)
