@@ -23,7 +23,8 @@ PAGES = {
     "timeline": "/timeline?range=6h", "usage": "/usage", "waste": "/usage?tab=waste", "money": "/money",
     "bill": "/money?tab=bill", "invoices": "/money?tab=invoices", "whatif": "/whatif", "submit": "/submit",
     "admin": "/admin", "config": "/admin?tab=config", "health": "/admin?tab=health", "tokens": "/admin?tab=tokens",
-    "secrets": "/admin?tab=secrets", "audit": "/audit", "alerts": "/alerts",
+    "secrets": "/admin?tab=secrets", "notifications": "/admin?tab=notifications",
+    "audit": "/audit", "alerts": "/alerts",
 }  # fmt: skip
 EXPECTED = re.compile(r"status of (403|404|409|422)")
 """What the browser itself says of a request that the server refuses: the page says it in its own words."""

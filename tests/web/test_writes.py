@@ -142,3 +142,17 @@ def test_an_edit_that_would_help_is_a_button(world, viewer):
     one.page.locator(".edits button").first.click()
     one.page.locator("dialog[open]").wait_for()
     world.server.client.cancel(number)
+
+
+def test_a_notification_is_chosen_and_removed(viewer):
+    one = viewer("member", "/admin?tab=notifications")
+    one.page.get_by_role("button", name="Add a notification").click()
+    dialog = one.page.locator("dialog[open]")
+    dialog.get_by_label("To").fill("https://hooks.example.org/secret-path")
+    dialog.get_by_role("button", name="Save").click()
+    row = one.page.locator("tr:has-text('hooks.example.org')")
+    row.wait_for()
+    assert one.page.locator(".banner code").inner_text().startswith("whsec_")
+    assert "secret-path" not in one.page.content()
+    row.get_by_role("button", name="Remove").click()
+    row.wait_for(state="detached")

@@ -47,9 +47,16 @@ def declared() -> dict[str, Any]:
     }
     tenants = [{"name": "lab", "max": {"devices": 90}, "budgets": [{"amount": 500}]}, {"name": OTHER}]
     settings = {"default_tenant": "lab", "job_account": "nobody"}
+    notifications = {"webhooks": {"hosts": ["hooks.example.org"]}}
     return {
-        "settings": settings, "nodes": nodes, "queues": queues, "users": users, "tenants": tenants, "billing": billing,
-    }  # fmt: skip
+        "settings": settings,
+        "nodes": nodes,
+        "queues": queues,
+        "users": users,
+        "tenants": tenants,
+        "billing": billing,
+        "notifications": notifications,
+    }
 
 
 def filled(server: InProcessServer) -> dict[str, str]:

@@ -6,16 +6,17 @@ import { useGet } from "../api/use";
 import { t } from "../i18n";
 import { A, Card, Confirm, Copy, Empty, Field, Head, note, Problem, Shown, State, Tabs, Time } from "../parts/basics";
 import { query, setQuery } from "../router";
+import { Notifications } from "./notifications";
 
 export function Page() {
   const seesAll = !!me.value?.role;
-  const tabs = seesAll ? ["policy", "config", "health", "tokens", "secrets"] : ["tokens", "secrets"];
+  const tabs = seesAll ? ["policy", "config", "health", "tokens", "secrets", "notifications"] : ["tokens", "secrets", "notifications"];
   const tab = query.value.get("tab") ?? tabs[0]!;
   return (
     <>
       <Head title={t("nav.admin")} />
       <Tabs label={t("nav.admin")} at={tab} onChoose={(key) => setQuery({ tab: key === tabs[0] ? "" : key, set: "", base: "" })} of={tabs.map((key) => [key, t(`admin.${key}`)])} />
-      {tab === "policy" ? <Policy /> : tab === "config" ? <Config /> : tab === "health" ? <Health /> : tab === "secrets" ? <Secrets /> : <Tokens />}
+      {tab === "policy" ? <Policy /> : tab === "config" ? <Config /> : tab === "health" ? <Health /> : tab === "secrets" ? <Secrets /> : tab === "notifications" ? <Notifications /> : <Tokens />}
     </>
   );
 }

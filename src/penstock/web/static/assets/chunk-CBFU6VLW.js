@@ -1,0 +1,1 @@
+var a={zh:"zh-ac2928537b.json"};export{a};

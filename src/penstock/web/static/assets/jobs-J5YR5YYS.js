@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-EBVBAPLD.js";import"./chunk-45WX7WNW.js";import"./chunk-6EHVVLZV.js";import"./chunk-3NA4KU5P.js";import"./chunk-UEALJ5K5.js";import"./chunk-JPYBQ2LM.js";export{b as Act,a as Page};
