@@ -364,11 +364,17 @@ class Office:
         self.w.now = begun
         self.kept = {}
         log = SimpleNamespace(records=lambda after, limit: self.w.records[after : after + limit])
-        clock = SimpleNamespace(unix_ms=lambda: self.w.now)
+        self.look_ms, self.ticks = 0, 0
+        clock = SimpleNamespace(unix_ms=lambda: self.w.now, monotonic_ms=self._monotonic_ms)
         store = SimpleNamespace(save_projection=self._save, projection=self.kept.get)
         self.backend = SimpleNamespace(state=self.w.state, log=log, clock=clock, ask=self._ask)
         self.store = store
         self.billing = BillingService(self.backend, store)
+
+    def _monotonic_ms(self):
+        """Let a look take `look_ms`."""
+        self.ticks += 1
+        return self.w.now + self.ticks * self.look_ms
 
     def _save(self, name, seq, body):
         self.kept[name] = seq, body
@@ -446,6 +452,40 @@ def test_an_unusual_day_is_said_of_that_day_alone():
     assert said(office.look(MARCH + 10 * DAY + 11 * HOUR), "unusual") == [("day", 1_000)]
     assert said(office.look(MARCH + 11 * DAY + 5_000), "unusual") == []
     assert said(office.look(MARCH + 11 * DAY + HOUR), "unusual") == []
+
+
+def test_standings_of_a_long_look_are_shown_until_the_next_unless_the_account_changes():
+    office = Office(T, begun=MARCH)
+    office.look_ms = 1_000
+    office.w.emit(ev.CreditAdded("t", "r", 10**9, "payment"))
+    office.w.run(office.w.submit(1, tenant="t"))
+    office.look(MARCH + HOUR)
+    seen = office.billing.standing("t")
+    office.w.now += 1_000
+    assert office.billing.standing("t") is seen
+    office.w.emit(ev.CreditAdded("t", "s", 1, "payment"))
+    assert office.billing.standing("t").account.credit == seen.account.credit + 1
+    assert office.billing.standing("t").accrued > seen.accrued
+
+
+def test_standings_of_a_short_look_are_worked_out_each_time():
+    office = Office(T, begun=MARCH)
+    office.w.emit(ev.CreditAdded("t", "r", 10**9, "payment"))
+    office.w.run(office.w.submit(1, tenant="t"))
+    office.look(MARCH + HOUR)
+    seen = office.billing.standing("t")
+    office.w.now += 1_000
+    assert office.billing.standing("t").accrued > seen.accrued
+
+
+def test_standings_of_a_long_look_are_shown_no_longer_than_it_is_new():
+    office = Office(T, begun=MARCH)
+    office.look_ms = 1_000
+    office.w.run(office.w.submit(1, tenant="t"))
+    office.look(MARCH + HOUR)
+    seen = office.billing.standing("t")
+    office.w.now += 60_000
+    assert office.billing.standing("t").accrued > seen.accrued
 
 
 def test_a_tenant_without_credit_is_held_and_released_by_a_payment():

@@ -63,6 +63,7 @@ class TenantStanding:
     ) -> None:
         self.tenant, self.account, self.held, self.billing, self.now_ms = tenant, account, held, billing, now_ms
         self._dates, self._priced_ms = dates, priced_ms
+        self._spending: Spending | None = None
         self._first_ms = min((session.start_ms for session in held.sessions), default=now_ms)
         self._posted_ms = account.posted_ms or max(self._first_ms, _billed_since(billing, dates, priced_ms))
         borders = [lot.expires_ms - 1 for lot in account.lots if lot.expires_ms]  # one may be in a month that is over
@@ -97,7 +98,12 @@ class TenantStanding:
         return PostAccount(self.tenant.name, self.account.changed_seq, tuple(events)) if events else None
 
     def spending(self) -> Spending:
-        """Return the tenant's use and its cost."""
+        """Return the tenant's use and its cost; worked out once."""
+        if self._spending is None:
+            self._spending = self._spent()
+        return self._spending
+
+    def _spent(self) -> Spending:
         now_ms = self.now_ms
         month_ms = self.calendar.month_of(now_ms)
         accrued = self.bill(month_ms, now_ms).total - self.account.month(month_ms).posted

@@ -20,6 +20,7 @@ from penstock.core.messages.money import MoneyDone, PostAccount
 from penstock.core.messages.requests import Refusal
 from penstock.core.model.accounts import Account
 from penstock.core.model.answers import Bill, BudgetView, JournalEntry
+from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import StoreError
 from penstock.core.model.events import InvoiceIssued
 from penstock.core.model.ids import TenantName
@@ -38,6 +39,9 @@ BATCH = 10_000
 KEEP_EVERY_RECORDS = 50_000
 PAST_KEPT = 1_000
 """Bills of former months that are kept once they were worked out from the log."""
+STANDINGS_KEPT = LOOK_SHARE + 5
+"""How many times as long as a look took its standings are shown: until the next look has ended, if books are large."""
+STANDINGS_KEPT_MS = 600_000
 NAME = "books"
 
 
@@ -64,6 +68,9 @@ class BillingService:
         self._kept_seq = 0
         self._past: dict[tuple[TenantName, int, int], tuple[Billing, Bill]] = {}
         self._past_lock = threading.Lock()
+        self._seen: dict[TenantName, tuple[ClusterConfig, AccountStanding, int]] = {}
+        """Standings with what was declared then, and when they were worked out (monotonic ms)."""
+        self._seen_for_ms = 0
 
     async def keep(self) -> None:
         """Run until cancelled."""
@@ -73,17 +80,20 @@ class BillingService:
         """Post due charges, holds and budget warnings."""
         if not treasury.is_kept(self._backend.state.money, self._backend.state.config):
             return
-        for request in await asyncio.to_thread(self._due):
+        due = await asyncio.to_thread(self._due)
+        for request in due:
             reply = await self._backend.ask(request)
             if isinstance(reply, Refusal):
                 log.error("not posted", extra={"tenant": request.tenant, "problem": reply.problems[0].message})
+        if due and self._seen_for_ms:
+            await asyncio.to_thread(lambda: [self.standing(request.tenant) for request in due])
 
     def _due(self) -> list[PostAccount]:
         books = self._folded()
         state = self._backend.state
         config, now_ms = state.config, self._backend.clock.unix_ms()
         dates = ZoneDates(config.billing.time_zone)
-        found = []
+        found, begun_ms = [], self._backend.clock.monotonic_ms()
         with self._lock:
             held = {name: books.held(name) for name in treasury.tenant_names(books, state.money, config)}
         for name in held:
@@ -91,8 +101,11 @@ class BillingService:
             wanted = view.wanted()
             if wanted is not None:
                 found.append(wanted)
+            self._seen[name] = config, _standing(view), begun_ms
             with self._lock:
                 treasury.forget(books, view, dates)
+        took_ms = self._backend.clock.monotonic_ms() - begun_ms
+        self._seen_for_ms = min(STANDINGS_KEPT_MS, STANDINGS_KEPT * took_ms)
         return found
 
     def _folded(self) -> UsageLog:
@@ -186,14 +199,16 @@ class BillingService:
             return found
 
     def standing(self, name: TenantName) -> AccountStanding:
-        """Return a tenant's present standing."""
-        view = self._view(name)
-        spending = view.spending()
-        budgets = [view_of(view.account, spending, budget) for budget in view.tenant.budgets]
-        from_ms, _ = period_of(view.billing.time_zone, "month", view.now_ms)
-        spent = spending.accrued + view.account.month(from_ms).posted
-        left = left_of(view.account, view.tenant, spending)
-        return AccountStanding(view.account, spending.accrued, left, spending.day_cost, spent, budgets)
+        """Return a tenant's present standing; where books are large, that of the last look at the same account."""
+        state, now_ms = self._backend.state, self._backend.clock.monotonic_ms()
+        known = self._seen.get(name)
+        if known is not None and now_ms < known[2] + self._seen_for_ms:
+            config, standing, _ = known
+            if config is state.config and standing.account.changed_seq == state.money.account(name).changed_seq:
+                return standing
+        standing = _standing(self._view(name))
+        self._seen[name] = state.config, standing, now_ms
+        return standing
 
     async def issue(self, name: TenantName) -> MoneyDone | None:
         """Issue the invoice of the tenant's first month that is over and has none; None: there is no such month."""
@@ -216,3 +231,12 @@ class BillingService:
         config = state.config
         dates = ZoneDates(config.billing.time_zone)
         return treasury.view_of(name, held, state.money, config, dates, self._backend.clock.unix_ms())
+
+
+def _standing(view: treasury.TenantStanding) -> AccountStanding:
+    spending = view.spending()
+    budgets = [view_of(view.account, spending, budget) for budget in view.tenant.budgets]
+    from_ms, _ = period_of(view.billing.time_zone, "month", view.now_ms)
+    spent = spending.accrued + view.account.month(from_ms).posted
+    left = left_of(view.account, view.tenant, spending)
+    return AccountStanding(view.account, spending.accrued, left, spending.day_cost, spent, budgets)
