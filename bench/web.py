@@ -239,10 +239,10 @@ def live_lag(opened: Browser, running: Server, count: int) -> None:
 def growth(opened: Browser, running: Server, seconds: float) -> None:
     """Print by how much the memory of scripts grows: on a list that changes, and on a page that goes through all."""
     context, still = signed_in(opened, running, running.token)
+    still.evaluate(GO, "/jobs")  # a page behind another draws no frames
     moving = context.new_page()
     moving.goto(url_of(running))
     moving.locator(".shell main h1").first.wait_for()
-    still.evaluate(GO, "/jobs")
     sessions = [context.new_cdp_session(page) for page in (still, moving)]
 
     def once() -> None:
