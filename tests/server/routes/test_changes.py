@@ -1,5 +1,6 @@
 """The stream of changed views: the latest of what the caller sees, resumed where it was, encoded once for all."""
 
+import asyncio
 import http.client
 import json
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 from penstock.server.services import changes
 from penstock.testing import builders
 from penstock.testing.server import InProcessServer
+from tests.server.harness import until
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +149,24 @@ def test_who_was_away_for_a_moment_misses_nothing(running):
         assert comes_back.job(second, "running")["name"] == "train"
         comes_back.__exit__()
         running.advance(11)
+
+
+def test_who_comes_back_after_nobody_followed_asks_anew(running, monkeypatch):
+    monkeypatch.setattr(changes, "KEEPALIVE_S", 0.01)
+    with Follower(running, topics="jobs") as stream:
+        number = running.submit(job("red"))
+        sent = ((at, message.get("jobs", ())) for at, message in stream.messages())
+        known = next(at for at, jobs in sent if any(view["id"] == number for view in jobs))
+    until(lambda: not [one for one in asyncio_tasks(running) if "ChangeFeed._turn" in one], "the feed rests")
+    running.submit(job("red"))
+    stream = Follower(running, topics="jobs", after=known)
+    _, message = next(stream.messages())
+    assert message["jobs_anew"]
+    stream.__exit__()
+
+
+def asyncio_tasks(server: InProcessServer) -> list[str]:
+    return [repr(task.get_coro()) for task in asyncio.all_tasks(server._loop.loop)]
 
 
 @pytest.mark.parametrize("after", ["deadbeef-3", "x", "-", "deadbeef-99999999999"])

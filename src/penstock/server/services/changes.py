@@ -198,6 +198,7 @@ class ChangeFeed:
         finally:
             self._task = None
             self._batches.clear()
+            self._number += 1  # what changes from now on is in no batch: who comes back later asks for all anew
 
     def _note_reasons(self, now_s: float) -> None:
         """Add the waiting jobs whose reason the last cycles have changed."""
