@@ -180,6 +180,7 @@ def _changes() -> Iterator[Case]:
 
 def _money() -> Iterator[Case]:
     yield _read("/bill", "this month")
+    yield _read("/bill?summed=true", "this month, in sums")
     for month in ("1970-01", "0001-01", "9999-12", "2020-01"):
         yield _read(f"/bill?month={month}", f"the month {month}", statuses=EITHER)
     yield _read("/bill?month=" + "9" * 11, "beyond a month", statuses=REFUSED, beyond=True)

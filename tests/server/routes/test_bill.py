@@ -54,6 +54,17 @@ def test_what_still_runs_is_billed_up_to_now(billed):
     assert lines(billed, tenant="default")[0] == ended
 
 
+def test_a_bill_in_sums_has_a_line_for_a_user_and_price(billed):
+    jobs = Jobs(billed.client)
+    jobs.ended(jobs.submit("sleep 0.1", devices=2, tenant="vision", name="second"))
+    whole, sums = (
+        billed.http("GET", f"/api/v1/bill?tenant=vision{more}").json()["bills"][0] for more in ("", "&summed=true")
+    )
+    assert len(whole["lines"]) > len(sums["lines"]) == 2
+    assert {line["job_id"] for line in sums["lines"]} == {0}
+    assert sum(line["amount"] for line in sums["lines"]) == sums["total"]
+
+
 def test_another_month_has_nothing_and_a_wrong_one_is_named(billed):
     assert lines(billed, month="2020-02")[1].bills == []
     answer = billed.http("GET", "/api/v1/bill?month=2020-14")

@@ -84,7 +84,7 @@ function Credit(props: { tenant: string; onClose: () => void; onDone: () => void
 
 function Bills() {
   const month = query.value.get("month") ?? "";
-  const bills = useGet<BillList>("/bill", { month });
+  const bills = useGet<BillList>("/bill", { month, summed: true });
   return (
     <>
       <div class="filters"><label>{t("money.month")} <input type="month" value={month} onInput={(event) => setQuery({ month: event.currentTarget.value })} /></label></div>
@@ -101,8 +101,8 @@ function Bills() {
                 </table>
                 <details><summary>{t("money.lines", { n: bill.lines.length })}</summary>
                   <table class="plain">
-                    <thead><tr><th>{t("nav.jobs")}</th><th>{t("money.resource")}</th><th class="number">{t("money.hours")}</th><th class="number">{t("money.amount")}</th></tr></thead>
-                    <tbody>{bill.lines.slice(0, 500).map((line, at) => <tr key={at}><td><A to={`/jobs/${line.job_id}`}>{`#${line.job_id}`}</A> {line.job_name}</td><td>{line.model || line.resource}</td><td class="number">{(line.quantity_ms / 3_600_000).toFixed(2)}</td><td class="number">{money(line.amount, bill.currency, bill.digits)}</td></tr>)}</tbody>
+                    <thead><tr><th>{t("job.user")}</th><th>{t("job.queue")}</th><th>{t("money.resource")}</th><th class="number">{t("money.hours")}</th><th class="number">{t("money.amount")}</th></tr></thead>
+                    <tbody>{bill.lines.slice(0, 500).map((line, at) => <tr key={at}><td><A to={`/jobs?user=${encodeURIComponent(line.user)}`}>{line.user}</A></td><td>{line.queue}</td><td>{line.model || line.resource}</td><td class="number">{(line.quantity_ms / 3_600_000).toFixed(2)}</td><td class="number">{money(line.amount, bill.currency, bill.digits)}</td></tr>)}</tbody>
                   </table>
                 </details>
               </Card>

@@ -21,6 +21,7 @@ def bill_routes(app: FastAPI, backend: Backend, service: BillingService, caller:
         who: caller,
         tenant: Annotated[str | None, Query(max_length=63, description="only this one")] = None,
         month: Annotated[str | None, Query(max_length=10, description="such as 2026-11; else the present one")] = None,
+        summed: Annotated[bool, Query(description="one line for all jobs of a user at one price")] = False,
     ) -> Response:
         """Say what each tenant owes for a month, up to now; recomputed from the log."""
         billing, now_ms = backend.state.config.billing, backend.clock.unix_ms()
@@ -39,9 +40,9 @@ def bill_routes(app: FastAPI, backend: Backend, service: BillingService, caller:
                 raise ApiError("not_found", f"there is no tenant '{tenant}'", hint=nearest(tenant, names))
             wanted = names if tenant is None else [name for name in names if name == tenant]
             bills = service.bills(wanted, from_ms, until_ms) if until_ms > from_ms else []
-            zone, found = billing.time_zone, [bill for bill in bills if bill.lines]
+            zone, found = billing.time_zone, [bill.summed() if summed else bill for bill in bills if bill.lines]
             times = local_time(zone, from_ms), local_time(zone, until_ms)
             return answer(api.BillList(from_ms, until_ms, found, priced, zone, *times))
 
-        question = ("bill", who.sight, backend.durable_seq, tenant, month)
+        question = ("bill", who.sight, backend.durable_seq, tenant, month, summed)
         return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
