@@ -21,8 +21,9 @@ def world() -> Iterator[World]:
         yield World(server, filled(server))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
+    """A browser for the tests of one file: its driver runs an event loop in this thread, where no other could run."""
     with chromium() as opened:
         yield opened
 
