@@ -19,6 +19,7 @@ README = {
         r"Penstock is up at http://127\.0\.0\.1:\d+",
         "2 nodes?.* 8 devices?",
     ),
+    "penstock ui": (r"http://127\.0\.0\.1:\d+/login#[\w-]{40,}", "works once"),
     "penstock nodes": ("node-a.*ready", "node-b.*ready", "SIM-A100"),
     "penstock run -- echo hello": ("job 1 ", r"\bhello\b"),
     "penstock submit --devices 2 --priority low -- python examples/digits_numpy.py --steps 2000 --step-ms 10": (
