@@ -8,7 +8,6 @@ import asyncio
 import secrets
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -214,9 +213,9 @@ class ChangeFeed:
 
     def _add_class(self, class_id: ClassId) -> None:
         pending = self._backend.state.indexes.pending.get(class_id)
-        if pending is not None:
+        if pending is not None and len(self._jobs) <= JOBS_MAX:
             self._dirty = True
-            self._jobs.update(islice([job.id for job in pending.jobs], JOBS_MAX + 1))
+            self._jobs.update(job.id for job in pending.jobs[: JOBS_MAX + 1])
 
     def _close_batch(self) -> None:
         jobs = frozenset(self._jobs) if len(self._jobs) <= JOBS_MAX else None
@@ -290,8 +289,8 @@ def counts_of(backend: Backend, scope: Scope) -> Counts:
     for class_id, verdict in (last.verdicts if last is not None else {}).items():
         pending = state.indexes.pending.get(class_id)
         if pending is not None:
-            jobs = list(pending.jobs)
-            seen = len(jobs) if sight is None else sum(job.spec.tenant in sight for job in jobs)
+            waiting = pending.jobs
+            seen = len(waiting) if sight is None else sum(job.spec.tenant in sight for job in waiting.copy())
             reasons[verdict.code] += seen
     by_state: dict[str, int] = {name: state.jobs.count(sight, name) for name in LIVE_STATES}
     reasons[NOT_IN_LINE] = max(0, by_state["waiting"] - reasons.total())
