@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 from playwright.sync_api import Browser, BrowserContext, CDPSession, Page
@@ -129,12 +129,29 @@ def url_of(running: Server) -> str:
 
 
 def until_ready(running: Server, nodes: int) -> None:
-    """Wait for the real node beside those of the past, and for the first cycles."""
-    deadline = time.monotonic() + 120
+    """Wait for the real node beside those of the past, and until the server has read that past."""
+    deadline = time.monotonic() + 600
     while running.client.cluster().nodes_ready <= nodes:
         if time.monotonic() > deadline:
             raise SystemExit("the real node is not ready")
         time.sleep(0.1)
+    while not asked(running, "/series?names=jobs_waiting")["complete"]:
+        if time.monotonic() > deadline:
+            raise SystemExit("the server has not read the past")
+        time.sleep(2)
+    for path in ("/usage?since=30d", "/waste?since=30d", "/bill?summed=true", "/accounts"):  # it asks itself these, too
+        asked(running, path)
+
+
+def asked(running: Server, path: str) -> Any:
+    """Return an answer of the API, not the newest where that takes long."""
+    headers = {"Authorization": f"Bearer {running.token}", "Cache-Control": "max-stale=3600"}
+    connection = http.client.HTTPConnection(*running.address, timeout=120)
+    try:
+        connection.request("GET", f"/api/v1{path}", headers=headers)
+        return json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
 
 
 @contextmanager

@@ -299,6 +299,7 @@ class _Running:
             *(() if self._options.shadow else (Autoscaler(self._backend).keep(),)),
             QuotaAlertService(self._backend).keep(),
             self._notifications.keep(),
+            self._backend.standing.keep(),
             self._access.keep(),
         ):
             self._keep(keeper)

@@ -19,7 +19,7 @@ GIB_HOUR = 2**30 * 3_600_000
 
 def usage(
     by: Annotated[str, typer.Option(help="tenant, user, queue, pool, job, node; several with commas.")] = "tenant",
-    since: Annotated[str, typer.Option(help="Begin, with its offset, such as 2026-11-01T00:00+01:00.")] = "",
+    since: Annotated[str, typer.Option(help="Begin: how long ago (30d), or a time (2026-11-01T00:00+01:00).")] = "",
     until: Annotated[str, typer.Option(help="End; by default now.")] = "",
     waste: Annotated[
         bool, typer.Option("--waste", help="Show idle time with its causes and cost; by default of this month.")

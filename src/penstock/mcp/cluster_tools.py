@@ -224,7 +224,7 @@ class UsageAsked(Rows, frozen=True):
     by: Annotated[str, Meta(max_length=60, description="tenant, user, queue, pool, job, node; several by commas")] = (
         "tenant"
     )
-    since: Annotated[str, Meta(max_length=40, description="begin with its offset: 2026-11-01T00:00+01:00")] = ""
+    since: Annotated[str, Meta(max_length=40, description="begin: 30d ago, or 2026-11-01T00:00+01:00")] = ""
     until: Annotated[str, Meta(max_length=40, description="end; by default now")] = ""
 
 

@@ -45,6 +45,7 @@ from penstock.server.routes.whatif import whatif_routes
 from penstock.server.services.billing import BillingService
 from penstock.server.services.changes import ChangeFeed
 from penstock.server.services.estimates import EstimateService
+from penstock.server.services.held import HeldLog
 from penstock.server.services.history import HistoryService
 from penstock.server.services.notifying.service import NotificationService
 from penstock.server.services.signin.service import SignInService
@@ -101,8 +102,9 @@ def create_app(
     sealing = sealing_turn()
     secret_routes(app, backend, sealing, caller)
     notification_routes(app, backend, notifications, sealing, caller)
-    usage_routes(app, backend, caller)
-    waste_routes(app, backend, caller)
+    held = HeldLog(backend)
+    usage_routes(app, backend, held, caller)
+    waste_routes(app, backend, held, caller)
     declaring_routes(app, backend, lab, caller)
     quota_routes(app, backend, caller)
     describe(app)

@@ -31,6 +31,7 @@ from penstock.server.http.responses import ApiError
 from penstock.server.http.sessions import LoginCodes, Sessions
 from penstock.server.http.turns import CLUSTER, calling, overloaded
 from penstock.server.routes.outputs import Outputs
+from penstock.server.services.standing import StandingQuestions
 from penstock.server.views.reads import Reads
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ SHADOW_HINT = "ask the scheduler of the cluster, or start a server without --sha
 LOOKED_MS = 2_000
 """Longest time of an answer begun while the server was a standby."""
 DOCUMENT_MS = 600_000
+PAST_MAX, PAST_MAX_BYTES = 128, 96 * 2**20
 BODIES_MAX_BYTES = 256 * 2**20
 """Of all bodies being received or read; a caller may have at most as much as it leaves free."""
 
@@ -70,6 +72,9 @@ class Backend:
         self.vault = vault
         self.gate = RateGate(limits or Limits(), clock)
         self.pools, self.kept = Pools(), KeptAnswers(clock)
+        self.past = KeptAnswers(clock, most=PAST_MAX, most_bytes=PAST_MAX_BYTES)
+        """Of what sums up the past: apart, as they take long and are asked for later again."""
+        self.standing = StandingQuestions()
         self.bodies = SharedAmount(BODIES_MAX_BYTES)
         self.documents = KeptAnswers(clock, DOCUMENT_MS)
         """Of invoices, which never change."""

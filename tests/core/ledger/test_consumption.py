@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.ledger.activity import Activity
+from penstock.core.ledger.books import UsageLog
 from penstock.core.ledger.consumption import DIMENSIONS, SUMS, Consumption, shares
 from penstock.core.ledger.sessions import Amounts, sessions
 from penstock.core.model.answers import ModelUsage
@@ -178,6 +180,23 @@ def test_looking_in_between_changes_nothing(done, after, batch):
             found.rows(found.time_ms)
         assert found.rows(w.now) == rows(w, *by, from_ms=1_000_000 + after)
         assert found.rows(w.now) == found.rows(w.now)
+
+
+@examples(40)
+@given(operations, st.integers(0, 60_000), st.integers(0, 200))
+def test_sums_of_what_has_ended_go_on_as_if_all_records_had_been_folded(done, after, known):
+    w = play(small_world(), done)
+    books, activity = UsageLog(), Activity()
+    books.take(w.records[:known])
+    for record in w.records[:known]:
+        activity.take(record)
+    from_ms, live = 1_000_000 + after, [*books.all_ended(), *books.log.open.values()]
+    for by in (("tenant",), ("user", "node"), ("job",)):
+        copy = activity.of({(one.job_id, one.attempt) for one in live})
+        found = Consumption.of_ended(by, from_ms, books.log.image(), books.all_ended(), copy)
+        found.take(w.records[known:])
+        assert found.rows(w.now) == rows(w, *by, from_ms=from_ms)
+        assert found.size <= len(found.rows(w.now)) + len(w.state.jobs)
 
 
 @pytest.mark.parametrize("name", DIMENSIONS)

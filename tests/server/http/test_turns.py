@@ -6,14 +6,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from starlette.responses import Response
 
 from penstock.core.model.access import Scope
 from penstock.core.model.ids import TenantName, UserName
 from penstock.core.order.turns import Submitter, WaitingLimit
 from penstock.core.state.tokens import local_scope
 from penstock.server.http.door import PIECE_BYTES, send_in_pieces
-from penstock.server.http.kept import COST_TIMES, REPEATED_MS, REPEATED_PER_USER, KeptAnswers, RepeatedRequests
 from penstock.server.http.responses import ApiError
 from penstock.server.http.turns import (
     CLUSTER,
@@ -234,163 +232,6 @@ def test_nobody_waits_for_a_pool_that_is_closed():
         for late in (waiting, pool.run(free.is_set)):
             with pytest.raises(ApiError, match="the server is ending"):
                 await late
-
-    run(work())
-
-
-def test_a_question_that_many_ask_at_once_is_worked_out_once():
-    async def work() -> None:
-        kept, times = KeptAnswers(Clock()), []
-
-        async def make() -> Response:
-            times.append(1)
-            await asyncio.sleep(0)
-            return Response(b"42", media_type="text/plain")
-
-        found = await asyncio.gather(*(kept.of("question", make) for _ in range(10)))
-        assert ({one.body for one in found}, len(times)) == ({b"42"}, 1)
-
-    run(work())
-
-
-def test_nobody_is_refused_for_the_share_of_another_who_asks_the_same():
-    async def work() -> None:
-        kept, free = KeptAnswers(Clock()), threading.Event()
-        pool = WorkerPool("test", 1, WaitingLimit(user=1, tenant=2, total=9), alone())
-        queued = [asked(ANN, pool.run(free.wait)) for _ in range(2)]  # one has begun, one waits
-        await asyncio.sleep(0)
-        asking = [asked(one, kept.of("question", lambda: pool.run(Response, b"42"))) for one in (ANN, BOB, BOB)]
-        refused, *answers = await asyncio.gather(*asking, settled(free.set), return_exceptions=True)
-        assert (refused.details.code, [one.body for one in answers[:2]]) == ("too_many_requests", [b"42"] * 2)
-        await asyncio.gather(*queued)
-        pool.close()
-
-    run(work())
-
-
-def test_no_question_waits_for_the_turn_of_another_tenant_that_asks_the_same():
-    async def work() -> None:
-        kept, turn = KeptAnswers(Clock()), asyncio.get_running_loop().create_future()
-
-        async def soon() -> Response:
-            return Response(b"42")
-
-        waiting = asked(ANN, kept.of("question", lambda: turn))
-        await asyncio.sleep(0)
-        found = await asked(EVE, kept.of("question", soon))
-        assert (found.body, waiting.done()) == (b"42", False)
-        turn.set_result(found)
-        await waiting
-
-    run(work())
-
-
-class Clock:
-    """Goes on by itself whenever it is read, so that each answer costs that much."""
-
-    def __init__(self, step_ms: int = 0) -> None:
-        self.now_ms, self.step_ms = 0, step_ms
-
-    def monotonic_ms(self) -> int:
-        self.now_ms += self.step_ms
-        return self.now_ms
-
-    unix_ms = monotonic_ms
-
-
-def test_an_answer_is_kept_for_a_moment_and_longer_where_it_was_dear():
-    async def work() -> None:
-        clock = Clock(step_ms=1_000)
-        kept, times = KeptAnswers(clock), []
-
-        async def make() -> Response:
-            times.append(1)
-            return Response(b"")
-
-        await kept.of("dear", make)  # it took 1,000 ms
-        clock.step_ms = 0
-        clock.now_ms += COST_TIMES * 1_000 - 1
-        await kept.of("dear", make)
-        assert len(times) == 1
-        clock.now_ms += 1
-        await kept.of("dear", make)
-        assert len(times) == 2
-
-    run(work())
-
-
-def test_what_failed_is_not_kept():
-    async def work() -> None:
-        kept, answers = KeptAnswers(Clock()), [ZeroDivisionError(), Response(b"42")]
-
-        async def make() -> Response:
-            found = answers.pop(0)
-            if isinstance(found, Exception):
-                raise found
-            return found
-
-        with pytest.raises(ZeroDivisionError):
-            await kept.of("question", make)
-        assert (await kept.of("question", make)).body == b"42"
-
-    run(work())
-
-
-class Changing:
-    """Requests that change something, counted; `fails` makes the next one fail."""
-
-    def __init__(self) -> None:
-        self.clock = Clock()
-        self.repeats, self.changes, self.fails = RepeatedRequests(self.clock), 0, False
-
-    async def ask(self, user: str, key: str, body: bytes = b"{}") -> bytes:
-        return (await self.repeats.of(user, key, body, self._change)).body
-
-    async def _change(self) -> Response:
-        if self.fails:
-            self.fails = False
-            raise ApiError("invalid", "no such queue")
-        self.changes += 1
-        return Response(str(self.changes).encode())
-
-
-def test_a_key_of_a_request_that_failed_is_free_for_the_corrected_one():
-    async def work() -> None:
-        server = Changing()
-        server.fails = True
-        with pytest.raises(ApiError, match="no such queue"):
-            await server.ask("ann", "key", b"wrong")
-        assert await server.ask("ann", "key", b"right") == b"1"
-        with pytest.raises(ApiError, match="was used for another request"):
-            await server.ask("ann", "key", b"wrong")
-
-    run(work())
-
-
-def test_a_key_is_free_once_its_answer_is_forgotten():
-    async def work() -> None:
-        server = Changing()
-        assert await server.ask("ann", "key", b"one") == b"1"
-        server.clock.now_ms += REPEATED_MS - 1
-        assert await server.ask("ann", "key", b"one") == b"1"
-        with pytest.raises(ApiError, match="was used for another request"):
-            await server.ask("ann", "key", b"two")
-        server.clock.now_ms += 1
-        assert await server.ask("ann", "key", b"two") == b"2"
-        assert await server.ask("ann", "key", b"two") == b"2"
-
-    run(work())
-
-
-def test_many_keys_of_one_user_leave_those_of_others_alone():
-    async def work() -> None:
-        server = Changing()
-        first = await server.ask("ann", "key")
-        for i in range(REPEATED_PER_USER + 1):
-            await server.ask("eve", str(i))
-        assert await server.ask("ann", "key") == first
-        assert await server.ask("eve", str(REPEATED_PER_USER)) == str(server.changes).encode()
-        assert await server.ask("eve", "0") == str(server.changes).encode(), "the oldest key was given up"
 
     run(work())
 

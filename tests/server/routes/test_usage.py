@@ -6,6 +6,7 @@ import io
 import time
 from urllib.parse import urlencode
 
+import msgspec
 import pytest
 
 from penstock.core.model.answers import ModelUsage, UsageRow
@@ -59,6 +60,22 @@ def test_a_span_is_cut_out(past):
     since, until = past.begun_ms - 60 * DAY, past.begun_ms - 50 * DAY
     rows = past.client.usage(since=iso(since), until=iso(until)).rows
     assert hours(rows) == pytest.approx({"vision": 240, "audio": 12}, abs=0.01)
+
+
+def test_a_span_can_begin_some_time_ago(past):
+    ago = past.client.usage(since="60d")
+    assert past.begun_ms - 60 * DAY - 3_600_000 <= ago.from_ms <= past.begun_ms - 59 * DAY
+    assert ago.from_ms % 3_600_000 == 0, "in whole hours, so that it stays the same question"
+    assert ago.rows == past.client.usage(since=iso(ago.from_ms)).rows
+    assert 0 < hours(ago.rows)["vision"] < HOURS["vision"]
+    assert past.client.usage(since="99999d").rows == past.client.usage().rows
+
+
+def test_the_row_of_one_job_is_that_of_all_jobs(past):
+    rows = {row.job: row for row in past.client.usage("job").rows}
+    for job, row in rows.items():
+        assert get(past, by="job", job=job).json()["rows"] == msgspec.to_builtins([row])
+    assert get(past, by="job", job=99).json()["rows"] == []
 
 
 def test_tables_say_the_same(past):
@@ -130,3 +147,17 @@ def test_an_unknown_format_is_refused(past):
 def test_a_span_that_ends_before_it_begins_has_nothing(past):
     since, until = past.begun_ms - 50 * DAY, past.begun_ms - 60 * DAY
     assert past.client.usage(since=iso(since), until=iso(until)).rows == []
+
+
+def test_a_page_may_have_what_was_worked_out_before(past):
+    def asked(**headers):
+        return past.http("GET", "/api/v1/usage?since=30d", **headers)
+
+    kept = {"Cache-Control": "max-stale=3600"}
+    asked()
+    past.client.submit({"name": "later", "command": "true"})
+    before = asked(**kept)
+    assert before.headers["age"].isdigit()
+    now = asked()
+    assert "age" not in now.headers
+    assert before.json()["until_ms"] < now.json()["until_ms"]

@@ -52,6 +52,24 @@ def test_waiting_jobs_are_told_when_they_start(quick):
     assert sum(score.overall.parts) == score.overall.count
 
 
+def test_a_page_has_the_latest_estimates_at_once_and_newer_ones_are_made_behind_it(quick):
+    jobs = Jobs(quick.client)
+    holder = jobs.submit("sleep 60", devices=2, time_limit="2m")
+    first = jobs.submit("true", devices=2, time_limit="1m")
+    until(lambda: [e for e in quick.client.etas(0).jobs if e.id == first], "an estimate")
+
+    def page():
+        answer = quick.http("GET", "/api/v1/eta?max_age=0", **{"Cache-Control": "max-stale=600"})
+        return {job["id"] for job in answer.json()["jobs"]}
+
+    second = jobs.submit("true", devices=2, time_limit="1m")
+    assert first in page()
+    until(lambda: second in page(), "the estimate that was made behind the page")
+    quick.client.cancel(holder)
+    for job in (holder, first, second):
+        jobs.ended(job)
+
+
 def test_lists_say_when_each_waiting_job_is_expected_to_start(quick):
     jobs = Jobs(quick.client)
     holder = jobs.submit("sleep 60", devices=2, time_limit="2m", name="listed-runs")

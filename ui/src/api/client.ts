@@ -72,6 +72,13 @@ export async function get<T>(path: string, query: Query = {}, signal?: AbortSign
   return (await (await send("GET", path, { query, signal })).json()) as T;
 }
 
+/** Ask for an answer that may be up to `maxStaleS` old where the server would work on it for long; return its age (s), too. */
+export async function getKept<T>(path: string, query: Query, maxStaleS: number, signal?: AbortSignal): Promise<{ value: T; ageS: number }> {
+  const headers: Record<string, string> = maxStaleS ? { "Cache-Control": `max-stale=${maxStaleS}` } : {};
+  const response = await send("GET", path, { query, signal, headers });
+  return { value: (await response.json()) as T, ageS: Number(response.headers.get("Age") ?? 0) };
+}
+
 /** Send a change, safe to send again: each has a key of its own. */
 export async function post<T>(path: string, body?: unknown, query: Query = {}): Promise<T> {
   return (await (await send("POST", path, { body, query, key: true })).json()) as T;

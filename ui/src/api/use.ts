@@ -1,6 +1,6 @@
 // Answers of the API as state of a component: asked for when it is shown, and again when its question changes.
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { get, Refused, type Query } from "./client";
+import { getKept, Refused, type Query } from "./client";
 import { type Live, type Topic, useChanges } from "./live";
 
 export type Loaded<T> = {
@@ -8,31 +8,48 @@ export type Loaded<T> = {
   value: T | null;
   problem: Error | null;
   busy: boolean;
+  /** When the value was worked out (ms), where that is a while ago; else 0. */
+  madeMs: number;
   reload: () => void;
 };
 
-/** Ask for `path`; an empty path asks for nothing. Answers of former questions are dropped. */
-export function useGet<T>(path: string, query: Query = {}): Loaded<T> {
-  const [state, set] = useState<{ value: T | null; problem: Error | null; busy: boolean; of: string }>({
-    value: null, problem: null, busy: true, of: "",
+/** Age (s) from which a kept answer is shown with its time, and asked for again until the server has a newer one. */
+const OLD_S = 20;
+const AGAIN_S = [2, 5, 15, 30];
+
+/** Ask for `path`; an empty path asks for nothing. Answers of former questions are dropped.
+ * `maxStaleS`: how old the first answer may be, where sums over a long past take the server some seconds. */
+export function useGet<T>(path: string, query: Query = {}, maxStaleS = 0): Loaded<T> {
+  const [state, set] = useState<{ value: T | null; problem: Error | null; busy: boolean; of: string; madeMs: number }>({
+    value: null, problem: null, busy: true, of: "", madeMs: 0,
   });
   const question = path + JSON.stringify(query);
   const running = useRef<AbortController | null>(null);
-  const reload = useCallback(() => {
+  const load = useCallback((staleS: number) => {
     running.current?.abort();
     if (!path) return;
     const own = (running.current = new AbortController());
     set((known) => ({ ...known, value: known.of === path ? known.value : null, busy: true }));
-    get<T>(path, query, own.signal).then(
-      (value) => !own.signal.aborted && set({ value, problem: null, busy: false, of: path }),
-      (problem: Error) => !own.signal.aborted && set((known) => ({ ...known, problem, busy: false, of: path })),
-    );
+    const ask = (times: number) => {
+      getKept<T>(path, query, staleS, own.signal).then(
+        ({ value, ageS }) => {
+          if (own.signal.aborted) return;
+          const old = ageS >= OLD_S;
+          set({ value, problem: null, busy: false, of: path, madeMs: old ? Date.now() - ageS * 1000 : 0 });
+          const wait = AGAIN_S[times];
+          if (old && wait) setTimeout(() => own.signal.aborted || ask(times + 1), wait * 1000);
+        },
+        (problem: Error) => !own.signal.aborted && set((known) => ({ ...known, problem, busy: false, of: path })),
+      );
+    };
+    ask(0);
   }, [question]);
+  const reload = useCallback(() => load(0), [load]); // what was just changed is to be seen
   useEffect(() => {
-    reload();
+    load(maxStaleS);
     return () => running.current?.abort();
-  }, [reload]);
-  return { value: state.of === path ? state.value : null, problem: state.problem, busy: state.busy, reload };
+  }, [load]);
+  return { value: state.of === path ? state.value : null, problem: state.problem, busy: state.busy, madeMs: state.of === path ? state.madeMs : 0, reload };
 }
 
 /** Ask again when a change concerns what is shown, at most once in `everyMs`. */

@@ -252,7 +252,7 @@ function Interval(props: { of: ToldEta }) {
 }
 
 function Cost(props: { of: JobView }) {
-  const usage = useGet<UsageList>(props.of.started_ms ? "/usage" : "", { by: "job", job: props.of.id });
+  const usage = useGet<UsageList>(props.of.started_ms ? "/usage" : "", { by: "job", job: props.of.id, since: new Date(props.of.submitted_ms).toISOString() });
   if (!props.of.started_ms) return null;
   const row = usage.value?.rows.find((one) => one.job === props.of.id);
   return (

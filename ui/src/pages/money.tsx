@@ -8,6 +8,8 @@ import { t } from "../i18n";
 import { A, Bar, Card, Confirm, Empty, Field, Head, Shown, Tabs, Time } from "../parts/basics";
 import { query, setQuery } from "../router";
 
+const MAX_STALE_S = 3_600;
+
 export function Page() {
   const tab = query.value.get("tab") ?? "accounts";
   return (
@@ -84,7 +86,7 @@ function Credit(props: { tenant: string; onClose: () => void; onDone: () => void
 
 function Bills() {
   const month = query.value.get("month") ?? "";
-  const bills = useGet<BillList>("/bill", { month, summed: true });
+  const bills = useGet<BillList>("/bill", { month, summed: true }, MAX_STALE_S);
   return (
     <>
       <div class="filters"><label>{t("money.month")} <input type="month" value={month} onInput={(event) => setQuery({ month: event.currentTarget.value })} /></label></div>

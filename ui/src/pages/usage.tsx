@@ -1,8 +1,7 @@
 // Who used how much, how well, and what was wasted; quotas stand with the queues.
-import { useState } from "preact/hooks";
 import type { UsageList, UsageRow, WasteList } from "../api/types.gen";
 import { useGet } from "../api/use";
-import { deviceHours, money, now, number } from "../format";
+import { deviceHours, money, number } from "../format";
 import { t } from "../i18n";
 import { A, Bar, Card, Empty, Head, Shown, Tabs } from "../parts/basics";
 import { type Column, Table } from "../parts/table";
@@ -10,20 +9,18 @@ import { query, setQuery } from "../router";
 
 const BY = ["tenant", "user", "queue", "pool", "node", "job"] as const;
 type By = (typeof BY)[number];
-const DAY = 86_400_000;
-const SINCE: [string, number][] = [["1d", DAY], ["7d", 7 * DAY], ["30d", 30 * DAY], ["90d", 90 * DAY]];
+const SINCE = ["1d", "7d", "30d", "90d"];
+const MAX_STALE_S = 3_600;
 
 export function Page() {
   const q = query.value;
   const by = (BY.includes((q.get("by") ?? "") as By) ? q.get("by") : "tenant") as By;
-  const range = q.get("range") ?? "30d";
-  const [until] = useState(() => Math.floor(now.value / 3_600_000) * 3_600_000); // whole hours: the server knows them already
-  const since = new Date(until - (SINCE.find(([key]) => key === range)?.[1] ?? 30 * DAY)).toISOString();
+  const since = SINCE.includes(q.get("range") ?? "") ? q.get("range")! : "30d";
   const tab = q.get("tab") ?? "usage";
   return (
     <>
       <Head title={t("nav.usage")}>
-        {SINCE.map(([key]) => <button key={key} type="button" class="small" aria-pressed={range === key} onClick={() => setQuery({ range: key })}>{key}</button>)}
+        {SINCE.map((key) => <button key={key} type="button" class="small" aria-pressed={since === key} onClick={() => setQuery({ range: key })}>{key}</button>)}
         <label>{t("usage.by")} <select value={by} onChange={(event) => setQuery({ by: event.currentTarget.value })}>{BY.map((key) => <option key={key} value={key}>{t(`usage.by_${key}`)}</option>)}</select></label>
       </Head>
       <Tabs label={t("nav.usage")} at={tab} onChoose={(key) => setQuery({ tab: key === "usage" ? "" : key })} of={[["usage", t("usage.used")], ["waste", t("usage.waste")]]} />
@@ -43,7 +40,7 @@ function linkOf(row: { job: number; tenant: string; user: string; queue: string 
 
 function Used(props: { by: By; since: string }) {
   const { by } = props;
-  const usage = useGet<UsageList>("/usage", { by, since: props.since });
+  const usage = useGet<UsageList>("/usage", { by, since: props.since }, MAX_STALE_S);
   const columns: Column<UsageRow>[] = [
     { key: "name", title: t(`usage.by_${by}`), wide: true, cell: (row) => <A to={linkOf(row, by)}>{nameOf(row, by)}</A> },
     { key: "hours", title: t("usage.device_hours"), number: true, cell: (row) => deviceHours(row.device_milli_ms) },
@@ -59,7 +56,7 @@ function Used(props: { by: By; since: string }) {
 }
 
 function Waste(props: { by: By; since: string }) {
-  const waste = useGet<WasteList>("/waste", { by: props.by, since: props.since });
+  const waste = useGet<WasteList>("/waste", { by: props.by, since: props.since }, MAX_STALE_S);
   return (
     <Shown of={waste}>{(list) => {
       const rows = [...list.rows].sort((a, b) => b.device_milli_ms - a.device_milli_ms);

@@ -105,9 +105,15 @@ export function Problem(props: { of: unknown; retry?: () => void }) {
 }
 
 /** What is loading, refused, or there. */
-export function Shown<T>(props: { of: { value: T | null; problem: Error | null; reload: () => void }; children: (value: T) => ComponentChildren }) {
+export function Shown<T>(props: { of: { value: T | null; problem: Error | null; madeMs: number; reload: () => void }; children: (value: T) => ComponentChildren }) {
   if (props.of.value !== null) {
-    return <>{props.of.problem ? <Problem of={props.of.problem} retry={props.of.reload} /> : null}{props.children(props.of.value)}</>;
+    return (
+      <>
+        {props.of.problem ? <Problem of={props.of.problem} retry={props.of.reload} /> : null}
+        {props.of.madeMs ? <p class="faint" role="status">{t("as_of")} <Time ms={props.of.madeMs} />; {t("as_of_hint")}</p> : null}
+        {props.children(props.of.value)}
+      </>
+    );
   }
   if (props.of.problem) return <Problem of={props.of.problem} retry={props.of.reload} />;
   return <p class="loading" role="status">{t("loading")}</p>;

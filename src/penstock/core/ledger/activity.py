@@ -64,6 +64,13 @@ class Activity:
             if begin_ms < finish_ms:
                 yield pieces[at]._replace(from_ms=begin_ms, until_ms=finish_ms)
 
+    def of(self, keys: Collection[AttemptKey]) -> "Activity":
+        """Return a copy with these attempts alone, to read or to fold on."""
+        found = Activity()
+        found._pieces = {key: list(self._pieces[key]) for key in keys if key in self._pieces}
+        found._noted = {key: self._noted[key] for key in keys if key in self._noted}
+        return found
+
     def forget(self, key: AttemptKey) -> None:
         """Drop the activity of an ended attempt, once no caller needs it any more."""
         if key not in self._noted:

@@ -3,7 +3,7 @@
 Invoiced sessions are dropped; the rest can be stored and loaded, so that a start folds only the tail of the log.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -36,8 +36,9 @@ class UsageLog:
             self._ended.setdefault(session.tenant, []).append(session)
 
     def image(self) -> BooksImage:
-        ended = tuple(session for held in self._ended.values() for session in held)
-        return BooksImage(self.log.image(), ended, self._journal.image(), tuple(self._journal.entries))
+        return BooksImage(
+            self.log.image(), tuple(self.all_ended()), self._journal.image(), tuple(self._journal.entries)
+        )
 
     def journal(self) -> list[JournalEntry]:
         """Return all entries of the ledger, in order."""
@@ -52,6 +53,10 @@ class UsageLog:
             self._journal.take(record)
             for session in self.log.take(record):
                 self._ended.setdefault(session.tenant, []).append(session)
+
+    def all_ended(self) -> Iterator[UsageInterval]:
+        """Yield the ended sessions of all tenants."""
+        return (session for held in self._ended.values() for session in held)
 
     @property
     def ended(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from penstock.core.ledger.activity import Activity
-from penstock.core.ledger.sessions import Amounts, SessionLog, UsageInterval
+from penstock.core.ledger.sessions import Amounts, LogImage, SessionLog, UsageInterval
 from penstock.core.model import events as ev
 from penstock.core.model.answers import ModelUsage, UsageRow
 from penstock.core.model.ids import JobId
@@ -89,6 +89,30 @@ class Consumption:
         self._log = SessionLog()
         self._activity = Activity()
         self._sums = _Sums(by)
+
+    @classmethod
+    def of_ended(
+        cls,
+        by: Sequence[Dimension],
+        from_ms: int,
+        log: LogImage,
+        ended: Iterable[UsageInterval],
+        activity: Activity,
+    ) -> "Consumption":
+        """Return the sums that folding all records up to that of `log` gives, without reading them again.
+
+        Args:
+            ended: all sessions that ended since `from_ms`.
+            activity: of these and of those that are open; it goes on with the sums.
+        """
+        found = cls(by, from_ms)
+        found._log, found._activity = SessionLog(log), activity
+        for session in ended:
+            found._sum(found._sums, session, found._until_ms)
+        live = {known.id for known in log.jobs}
+        found._sums.counted = {job_id: what for job_id, what in found._sums.counted.items() if job_id in live}
+        activity.keep({(session.job_id, session.attempt) for session in log.open})
+        return found
 
     @property
     def seq(self) -> int:

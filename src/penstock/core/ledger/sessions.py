@@ -111,14 +111,15 @@ class SessionLog:
         self._jobs: dict[JobId, SeenJob] = {known.id: known for known in image.jobs}
         self._nodes: dict[NodeName, NodeSpec] = {spec.name: spec for spec in image.nodes}
 
-    def image(self) -> LogImage:
-        """Return a copy of everything, to go on from later."""
+    def image(self, job_id: JobId | None = None) -> LogImage:
+        """Return a copy of everything, to go on from later; or of what concerns one job."""
+        found = self._jobs.values() if job_id is None else [known for known in [self._jobs.get(job_id)] if known]
         return LogImage(
             self.seq,
             self.time_ms,
-            tuple(self.open.values()),
-            tuple((*key, *loss) for key, loss in self.losses.items()),
-            tuple(replace(known) for known in self._jobs.values()),
+            tuple(session for key, session in self.open.items() if job_id in (None, key[0])),
+            tuple((*key, *loss) for key, loss in self.losses.items() if job_id in (None, key[0])),
+            tuple(map(replace, found)),
             tuple(self._nodes.values()),
         )
 

@@ -11,6 +11,7 @@ from penstock.core.model.access import Scope
 from penstock.core.order.turns import Submitter, WaitingLimit
 from penstock.server.backend import Backend
 from penstock.server.http.auth import scope_for
+from penstock.server.http.kept import max_stale_ms, max_stale_of
 from penstock.server.http.limits import network_of
 from penstock.server.http.responses import ApiError, problem
 from penstock.server.http.sessions import PREFIX as SESSION_PREFIX
@@ -39,12 +40,13 @@ class Door:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        token = bearer_of(given.decode("latin-1"))
+        headers = Headers(scope=scope)
+        token = token_of(headers)
         found = scope_of_token(self._backend, token)
         address = scope["client"][0] if scope.get("client") else ""
         caller = caller_of(found) if found is not None else Submitter(STRANGERS, network_of(address))
         calling.set(caller)  # in the task of this request
+        max_stale_ms.set(max_stale_of(headers.get("cache-control", "")))
         if found is not None:
             self._backend.pools.crowd.note(caller.tenant)
         try:
@@ -70,12 +72,7 @@ async def send_in_pieces(send: Send, message: Message) -> None:
 
 def token_of(headers: Headers) -> str:
     """Return the bearer token of a request, '' where it has none."""
-    return bearer_of(headers.get("authorization", ""))
-
-
-def bearer_of(given: str) -> str:
-    """Return the token of an `Authorization` header, '' where it has none."""
-    kind, _, token = given.partition(" ")
+    kind, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else ""
 
 

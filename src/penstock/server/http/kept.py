@@ -1,8 +1,14 @@
-"""Answers that are kept for a moment: the same question asked again, or by many at once, is worked out once."""
+"""Answers that are kept for a moment: the same question asked again, or by many at once, is worked out once.
+
+A caller may accept an older answer (`Cache-Control: max-stale`, RFC 9111): pages do where a sum over a long log takes
+seconds. It is given at once, with its age, and worked out anew behind them at a small share of a processor.
+"""
 
 import asyncio
+import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
+from contextvars import ContextVar
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -18,6 +24,8 @@ KEPT_MS = 200
 COST_TIMES = 4
 """An answer is kept this many times as long as it took, if that is longer."""
 KEPT_LONGEST_MS = 10_000
+REFRESH_TIMES = 20
+"""An answer that is given although it is stale is worked out anew when it is this many times as old as it took."""
 KEPT_MAX = 256
 KEPT_MAX_BYTES = 64 * 2**20
 REPEATED_MS = 600_000
@@ -25,11 +33,28 @@ REPEATED_PER_USER = 64
 REPEATED_BYTES_PER_USER = 2**20
 REPEATED_USERS = 256
 
+_MAX_STALE = re.compile(r"(?:^|,)\s*max-stale=(\d{1,6})\s*(?:,|$)", re.IGNORECASE)
+
+max_stale_ms: ContextVar[int] = ContextVar("max_stale_ms", default=0)
+"""The age of answers that the caller accepts although something has changed since."""
+
+
+def max_stale_of(cache_control: str) -> int:
+    """Return for how long (ms) a `Cache-Control` header of a request accepts answers after they are stale; 0: not."""
+    found = _MAX_STALE.search(cache_control)
+    return 1000 * int(found[1]) if found else 0
+
 
 class _Answer(NamedTuple):
     body: bytes
     media_type: str | None
-    until_ms: int
+    version: Hashable
+    made_ms: int
+    cost_ms: int
+
+    def is_fresh(self, version: Hashable, now_ms: int, for_ms: int) -> bool:
+        longest_ms = max(for_ms, min(KEPT_LONGEST_MS, COST_TIMES * self.cost_ms))
+        return self.version == version and now_ms < self.made_ms + longest_ms
 
 
 class KeptAnswers:
@@ -42,44 +67,63 @@ class KeptAnswers:
         self._most, self._most_bytes = most, most_bytes
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
         self._bytes = 0
-        self._coming: dict[tuple[str, Hashable], asyncio.Future[_Answer]] = {}
+        self._coming: dict[tuple[str, Hashable, Hashable], asyncio.Future[_Answer]] = {}
         """In the turn of the tenant that asked first."""
+        self._refreshed: set[Hashable] = set()
+        """What is worked out anew behind callers who were given a stale answer."""
 
-    async def of(self, question: Hashable, work_out: Callable[[], Awaitable[Response]]) -> Response:
+    async def of(
+        self, question: Hashable, work_out: Callable[[], Awaitable[Response]], version: Hashable = None
+    ) -> Response:
         """Return the answer to a question: kept, being worked out for another of the tenant, or worked out now.
 
+        Args:
+            version: of what the answer is worked out from: a kept answer of another one is stale.
         Raises: what `work_out` raises; nothing is kept then.
         """
-        at = (calling.get().tenant, question)
         while True:
-            known = self._answers.get(question)
-            if known is not None and self._clock.monotonic_ms() < known.until_ms:
-                break
-            coming = self._coming.get(at)
-            mine = coming is None
-            if coming is None:
-                coming = self._coming[at] = asyncio.ensure_future(self._made(work_out))
-                coming.add_done_callback(lambda done: self._came(at, done))
+            known, now_ms = self._answers.get(question), self._clock.monotonic_ms()
+            if known is not None and known.is_fresh(version, now_ms, self._for_ms):
+                return Response(known.body, media_type=known.media_type)
+            if known is not None and (age_ms := now_ms - known.made_ms) < max_stale_ms.get():
+                if age_ms >= REFRESH_TIMES * known.cost_ms and question not in self._refreshed:
+                    self._refreshed.add(question)
+                    coming, _ = self._worked_out(question, version, work_out)
+                    coming.add_done_callback(lambda _: self._refreshed.discard(question))
+                return Response(known.body, media_type=known.media_type, headers={"Age": str(age_ms // 1000)})
+            coming, mine = self._worked_out(question, version, work_out)
             try:
                 known = await asyncio.shield(coming)
-                break
+                return Response(known.body, media_type=known.media_type)
             except ApiError as error:
                 if mine or error.details.code not in SHARE_CODES:
                     raise  # else the share of the first caller is used up: try again
-        return Response(known.body, media_type=known.media_type)
 
-    async def _made(self, work_out: Callable[[], Awaitable[Response]]) -> _Answer:
+    def _worked_out(
+        self, question: Hashable, version: Hashable, work_out: Callable[[], Awaitable[Response]]
+    ) -> tuple["asyncio.Future[_Answer]", bool]:
+        """Return the answer that is coming, and whether it begins with this call."""
+        at = (calling.get().tenant, question, version)
+        known = self._coming.get(at)
+        if known is not None:
+            return known, False
+        coming = self._coming[at] = asyncio.ensure_future(self._made(version, work_out))
+        coming.add_done_callback(lambda done: self._came(at, done))
+        return coming, True
+
+    async def _made(self, version: Hashable, work_out: Callable[[], Awaitable[Response]]) -> _Answer:
         begun_ms = self._clock.monotonic_ms()
         answer = await work_out()
         now_ms = self._clock.monotonic_ms()
-        for_ms = max(self._for_ms, min(KEPT_LONGEST_MS, COST_TIMES * (now_ms - begun_ms)))
-        return _Answer(bytes(answer.body), answer.media_type, now_ms + for_ms)
+        return _Answer(bytes(answer.body), answer.media_type, version, now_ms, now_ms - begun_ms)
 
-    def _came(self, at: tuple[str, Hashable], done: "asyncio.Future[_Answer]") -> None:
+    def _came(self, at: tuple[str, Hashable, Hashable], done: "asyncio.Future[_Answer]") -> None:
         del self._coming[at]
-        _, question = at
+        _, question, _ = at
         if done.cancelled() or done.exception() is not None:
             return
+        if len(done.result().body) > self._most_bytes // 2:
+            return  # it would push out all others
         former = self._answers.pop(question, None)
         self._answers[question] = done.result()
         self._bytes += len(done.result().body) - (len(former.body) if former is not None else 0)

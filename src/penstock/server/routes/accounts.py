@@ -71,8 +71,8 @@ def account_routes(app: FastAPI, backend: Backend, service: BillingService, call
             said, priced = (billing.currency, billing.digits), bool(billing.tariff.prices)
             return paged(ACCOUNTS, query, found, lambda rows: api.AccountList(*said, priced, rows, billing.time_zone))
 
-        question = ("accounts", who.sight, backend.durable_seq, tenant, query.question)
-        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+        question = ("accounts", who.sight, tenant, query.question)
+        return await backend.past.of(question, lambda: backend.pools.heavy.run(compute), backend.durable_seq)
 
     @app.post(
         "/api/v1/accounts/{tenant}/credits",

@@ -44,5 +44,7 @@ def bill_routes(app: FastAPI, backend: Backend, service: BillingService, caller:
             times = local_time(zone, from_ms), local_time(zone, until_ms)
             return answer(api.BillList(from_ms, until_ms, found, priced, zone, *times))
 
-        question = ("bill", who.sight, backend.durable_seq, tenant, month, summed)
-        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+        question = ("bill", who.sight, tenant, month, summed)
+        return await backend.past.of(question, lambda: backend.pools.heavy.run(compute), backend.durable_seq)
+
+    backend.standing.add(lambda who: show_bills(who, summed=True))

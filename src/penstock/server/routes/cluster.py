@@ -16,6 +16,7 @@ from penstock.core.state.snapshot import snapshot_beside
 from penstock.core.status.alerts import alerts
 from penstock.core.status.defrag import dry_run
 from penstock.server.backend import Backend
+from penstock.server.http.kept import max_stale_ms
 from penstock.server.http.parsing import allow, refused
 from penstock.server.http.responses import ApiError, answer
 from penstock.server.lists import ALERTS, ETAS, QUEUES
@@ -66,8 +67,8 @@ def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             rows = queue_views(backend.state, backend.clock.unix_ms(), who, backend.service.policies or {})
             return paged(QUEUES, query, rows, api.QueueList)
 
-        question = ("queues", who.sight, backend.state.seq, query.question)
-        return await backend.kept.of(question, lambda: backend.pools.reads.run(compute))
+        question = ("queues", who.sight, query.question)
+        return await backend.kept.of(question, lambda: backend.pools.reads.run(compute), backend.state.seq)
 
     @app.get("/api/v1/alerts", **returns(api.AlertList))
     async def list_alerts(who: caller, query: Annotated[ListQuery, list_query(ALERTS)]) -> Response:
@@ -80,8 +81,8 @@ def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             rows = [*token_alerts(backend.state, who, now_ms), *mine]
             return paged(ALERTS, query, rows, api.AlertList)
 
-        question = ("alerts", sight, who.user, who.delegated, backend.state.seq, query.question)
-        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+        question = ("alerts", sight, who.user, who.delegated, query.question)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute), backend.state.seq)
 
     @app.get("/api/v1/defrag", **returns(DefragList))
     async def dry_run_of_defrag(who: caller) -> Response:
@@ -93,8 +94,8 @@ def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             moves, places = dry_run(snapshot, backend.clock.unix_ms(), backend.service.policies)
             return answer(defrag_list(moves, places, switched_on=snapshot.config.settings.defrag))
 
-        question = ("defrag", backend.state.seq)
-        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+        question = ("defrag",)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute), backend.state.seq)
 
     @app.get("/api/v1/cycle", **returns(CycleView))
     async def show_cycle(who: caller) -> Response:
@@ -122,7 +123,7 @@ def foresight_routes(app: FastAPI, backend: Backend, estimates: EstimateService,
         max_age: Annotated[int, Query(ge=0, le=86_400_000, description="recomputed when older (ms)")] = 10_000,
     ) -> Response:
         """Say when waiting jobs start: an interval, corrected by how right such estimates were."""
-        found = await estimates.look(max_age)
+        found = await estimates.look(max_age, max_stale_ms.get())
         waiting = backend.state.jobs.count(who.sight, "waiting")
 
         def compute() -> Response:

@@ -46,11 +46,13 @@ def event_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         limit: Annotated[int, Query(ge=1, le=EVENTS_MAX)] = 1000,
         kind: Annotated[list[str] | None, Query(max_length=16, description="one or several, as JobFinished")] = None,
         job: Annotated[int, Query(ge=0, le=2**53, description="only what the log says of this job")] = 0,
-        since: Annotated[str, Query(max_length=40, description="a time with its offset")] = "",
+        since: Annotated[str, Query(max_length=40, description="a time with its offset, or how long ago: 1h")] = "",
         until: Annotated[str, Query(max_length=40, description="a time with its offset; before it")] = "",
     ) -> Response:
         """Return events of the log that the caller may see, in order."""
-        query = EventQuery(kinds_of(kind or ()), job, time_of("since", since), time_of("until", until))
+        now_ms = backend.clock.unix_ms()
+        span = time_of("since", since, now_ms), time_of("until", until, now_ms)
+        query = EventQuery(kinds_of(kind or ()), job, *span)
 
         def compute(after: int) -> tuple[bytes, int]:
             found, looked = _found(backend, who, query, after, limit)

@@ -107,8 +107,8 @@ def window_of(since: str, until: str, now_ms: int, length_ms: int, most_ms: int 
         length_ms: its length where the query gives no begin.
     Raises: ApiError for times that are none, an end before its begin, and a window longer than `most_ms`.
     """
-    until_ms = time_of("until", until) or now_ms
-    from_ms = time_of("from", since) or until_ms - length_ms
+    until_ms = time_of("until", until, now_ms) or now_ms
+    from_ms = time_of("from", since, now_ms) or until_ms - length_ms
     if from_ms >= until_ms:
         text = f"from is '{since}', expected a time before the end of the window"
         raise invalid([Problem("bad_value", "from", text, since)])

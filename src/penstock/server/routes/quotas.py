@@ -30,8 +30,8 @@ def quota_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             held = seen_holders(holders(snapshot), who.sees, shown)
             return paged(QUOTAS, query, rows, lambda page: QuotaList(page, held))
 
-        question = ("quotas", who.sight, backend.state.seq, query.question)
-        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+        question = ("quotas", who.sight, query.question)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute), backend.state.seq)
 
     @app.get("/api/v1/pools", **returns(PoolList))
     async def list_pools(who: caller, query: Annotated[ListQuery, list_query(POOLS)]) -> Response:
@@ -40,8 +40,8 @@ def quota_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         def compute() -> Response:
             return paged(POOLS, query, pool_stats(snapshot_beside(backend.state), backend.clock.unix_ms()), PoolList)
 
-        question = ("pools", backend.state.seq, query.question)
-        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+        question = ("pools", query.question)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute), backend.state.seq)
 
 
 def _is_seen(row: QuotaRow, scope: Scope) -> bool:

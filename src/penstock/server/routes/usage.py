@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -16,8 +17,9 @@ from penstock.core.ledger.consumption import DIMENSIONS, SUMS, Consumption, Dime
 from penstock.core.ledger.pricing import GIB
 from penstock.core.model.answers import ModelUsage, UsageRow
 from penstock.core.model.errors import Problem, nearest
+from penstock.core.model.ids import JobId
 from penstock.core.model.prices import HOUR_MS
-from penstock.core.model.quantities import parse_time_ms
+from penstock.core.model.quantities import parse_duration_ms, parse_time_ms
 from penstock.report.invoice import harmless
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import invalid
@@ -25,13 +27,18 @@ from penstock.server.http.responses import ApiError, answer
 from penstock.server.lists import USAGE
 from penstock.server.routes.openapi import returns
 from penstock.server.services.consumed import ConsumedSince
+from penstock.server.services.held import HeldLog
 from penstock.server.tables import ListQuery, ListTable, list_query, paged
 
 T = TypeVar("T")
 P = TypeVar("P", bound=PagedList)
 
 BATCH = 10_000
-NO_QUERY = ListQuery(None, "", "", (), "", {}).question
+_AGO = re.compile(r"\d{1,9}(\.\d{1,3})?\s*[a-zA-Z]{1,12}")
+SINCE = "a time with its offset, or how long ago in whole hours, such as 30d"
+PAGE_SINCE = "30d"
+"""What the pages of usage and waste show first."""
+ANY = ListQuery(None, "", "", (), "", {})
 DOCUMENTS = ("text/csv", "application/vnd.apache.parquet")
 COLUMNS = (
     *DIMENSIONS, "model", "device_hours", "measured_device_hours", "used_device_hours", "cpu_hours", "gib_hours",
@@ -39,26 +46,31 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def usage_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
-    consumed = ConsumedSince(backend)
+def usage_routes(app: FastAPI, backend: Backend, held: HeldLog, caller: Any) -> None:
+    consumed = ConsumedSince(backend, held)
 
     @app.get("/api/v1/usage", **returns(UsageList, documents=DOCUMENTS))
     async def usage(
         who: caller,
         query: Annotated[ListQuery, list_query(USAGE)],
-        since: Annotated[str, Query(max_length=40, description="a time with its offset; by default all")] = "",
+        since: Annotated[str, Query(max_length=40, description=f"{SINCE}; by default all")] = "",
         until: Annotated[str, Query(max_length=40, description="a time with its offset; by default now")] = "",
         by: Annotated[str, Query(max_length=100, description="tenant, user, queue, pool, job, node")] = "tenant",
         format: Annotated[Literal["json", "csv", "parquet"], Query()] = "json",  # noqa: A002 - the API's word
     ) -> Response:
         """Return device, CPU and memory time, recomputed from the log, and how much of it programs used."""
-        from_ms, end_ms = time_of("since", since), time_of("until", until)
-        until_ms, wanted = end_ms or backend.clock.unix_ms(), dimensions_of(by)
+        job = query.given.get("job", 0)
+        now_ms, wanted = backend.clock.unix_ms(), dimensions_of(by)
+        from_ms, end_ms = time_of("since", since, now_ms, HOUR_MS), time_of("until", until, now_ms)
+        until_ms = end_ms or now_ms
         check_dimensions(query, wanted)
 
         def compute() -> Response:
             by = wanted if "tenant" in wanted else ("tenant", *wanted)
-            found = _between(backend, by, from_ms, end_ms) if end_ms else consumed.rows(by, from_ms)
+            if end_ms:
+                found = _between(backend, by, from_ms, end_ms)
+            else:
+                found = consumed.of_job(by, from_ms, JobId(job)) if job else consumed.rows(by, from_ms)
             rows = _summed([row for row in found if who.sees(row.tenant)], wanted)
             for row in rows:
                 row.by_model = {one.model: one.device_milli_ms for one in row.models if one.model}
@@ -66,9 +78,11 @@ def usage_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
                 return _table(rows, wanted, format)
             return answer(UsageList(from_ms, until_ms, rows, matching=len(rows)))
 
-        question = ("usage", who.sight, backend.durable_seq, from_ms, end_ms, wanted, format)
-        whole = await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+        question = ("usage", who.sight, job, since, until, wanted, format)
+        whole = await backend.past.of(question, lambda: backend.pools.heavy.run(compute), backend.durable_seq)
         return whole if format != "json" else await page_of_kept(backend, USAGE, query, whole, UsageList)
+
+    backend.standing.add(lambda who: usage(who, ANY, PAGE_SINCE))
 
 
 def _between(backend: Backend, by: tuple[Dimension, ...], from_ms: int, until_ms: int) -> list[UsageRow]:
@@ -90,7 +104,7 @@ async def page_of_kept(
     backend: Backend, table: ListTable[T], query: ListQuery, whole: Response, kind: type[P]
 ) -> Response:
     """Return a page of an answer that was worked out as a whole: its other pages need not fold the log again."""
-    if query.question == NO_QUERY:
+    if query.question == ANY.question:
         return whole
 
     def compute() -> Response:
@@ -137,17 +151,21 @@ def dimensions_of(by: str) -> tuple[Dimension, ...]:
     return tuple(name for name in DIMENSIONS if name in found)
 
 
-def time_of(field: str, text: str) -> int:
-    """Return a time of a query (unix ms), 0 where it has none.
+def time_of(field: str, text: str, now_ms: int, whole_ms: int = 1) -> int:
+    """Return a time of a query (unix ms), 0 where it has none: a time, or how long ago.
 
+    Args:
+        whole_ms: how long ago is counted from a whole multiple of this, so that the same question stays the same.
     Raises: ApiError that names the parameter.
     """
     if not text:
         return 0
     try:
+        if _AGO.fullmatch(text):
+            return max(1, (now_ms - parse_duration_ms(text)) // whole_ms * whole_ms)
         return parse_time_ms(text)
     except ValueError:
-        expected = "a time with its offset such as 2026-11-01T00:00+01:00"
+        expected = "a time with its offset such as 2026-11-01T00:00+01:00, or how long ago such as 30d"
         raise invalid([Problem("bad_value", field, f"{field} is '{text}', expected {expected}", text)]) from None
 
 

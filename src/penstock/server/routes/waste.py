@@ -10,35 +10,35 @@ from starlette.responses import Response
 from penstock.api.usage import WasteList
 from penstock.control.calendar import ZoneDates
 from penstock.core.ledger import posting as treasury
-from penstock.core.ledger.activity import Activity
-from penstock.core.ledger.books import UsageLog
 from penstock.core.ledger.consumption import DIMENSIONS, Dimension, sortable
 from penstock.core.ledger.waste import KINDS, waste_of
 from penstock.core.model.answers import WasteRow
-from penstock.core.model.ids import TenantName
 from penstock.core.model.prices import HOUR_MS
 from penstock.server.backend import Backend
 from penstock.server.http.responses import answer
 from penstock.server.lists import WASTE
 from penstock.server.routes.openapi import returns
 from penstock.server.routes.usage import (
-    BATCH,
+    ANY,
     DOCUMENTS,
+    PAGE_SINCE,
+    SINCE,
     check_dimensions,
     dimensions_of,
     page_of_kept,
     table_of,
     time_of,
 )
+from penstock.server.services.held import HeldLog
 from penstock.server.tables import ListQuery, list_query
 
 _TIMES = ("device", *KINDS[:-1])
 _COSTS = ("cost", *(f"{kind}_cost" for kind in KINDS))
 _SUMMED = (*(f"{name}_milli_ms" for name in _TIMES), *_COSTS)
-Since = Annotated[str, Query(max_length=40, description="a time with its offset; by default the present month")]
+Since = Annotated[str, Query(max_length=40, description=f"{SINCE}; by default the present month")]
 
 
-def waste_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+def waste_routes(app: FastAPI, backend: Backend, held: HeldLog, caller: Any) -> None:
     @app.get("/api/v1/waste", **returns(WasteList, documents=DOCUMENTS))
     async def waste(
         who: caller,
@@ -50,13 +50,14 @@ def waste_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     ) -> Response:
         """Return what was used, idle (and why) or not known of what was held, with what each of it cost."""
         now_ms, billing = backend.clock.unix_ms(), backend.state.config.billing
-        begin_ms, end_ms, wanted = time_of("since", since), time_of("until", until), dimensions_of(by)
+        begin_ms, end_ms = time_of("since", since, now_ms, HOUR_MS), time_of("until", until, now_ms)
+        wanted = dimensions_of(by)
         check_dimensions(query, wanted)
         until_ms = min(end_ms or now_ms, now_ms)
         from_ms = begin_ms or ZoneDates(billing.time_zone).month(until_ms)
 
         def compute() -> Response:
-            rows = _rows(backend, who.sees, wanted, from_ms, until_ms)
+            rows = _rows(backend, held, who.sees, wanted, from_ms, until_ms)
             if format != "json":
                 return _table(rows, wanted, format, billing.digits)
             priced = bool(billing.tariff.prices)
@@ -64,37 +65,24 @@ def waste_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
                 WasteList(from_ms, until_ms, billing.currency, billing.digits, priced, rows, matching=len(rows))
             )
 
-        question = ("waste", who.sight, backend.durable_seq, begin_ms, end_ms, wanted, format)
-        whole = await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+        question = ("waste", who.sight, since, until, wanted, format)
+        whole = await backend.past.of(question, lambda: backend.pools.heavy.run(compute), backend.durable_seq)
         return whole if format != "json" else await page_of_kept(backend, WASTE, query, whole, WasteList)
 
+    backend.standing.add(lambda who: waste(who, ANY, PAGE_SINCE))
 
-def _rows(backend: Backend, sees: Any, by: tuple[Dimension, ...], from_ms: int, until_ms: int) -> list[WasteRow]:
-    state = backend.state
+
+def _rows(
+    backend: Backend, log: HeldLog, sees: Any, by: tuple[Dimension, ...], from_ms: int, until_ms: int
+) -> list[WasteRow]:
+    state, now_ms = backend.state, backend.clock.unix_ms()
     config, dates = state.config, ZoneDates(state.config.billing.time_zone)
-    books, activity, kept = UsageLog(), Activity(), 0
-    while records := backend.log.records(books.log.seq, BATCH):
-        books.take(records)
-        for record in records:
-            activity.take(record)
-        if books.ended > 2 * kept + BATCH:  # so that looking through them costs no more than folding them
-            _forget(books, activity, dates, from_ms, config.billing.tariff.minimum_max_ms)
-            kept = books.ended
+    held = log.since(from_ms, sees)
     found: list[WasteRow] = []
-    for name in filter(sees, books.tenants()):
-        held = books.held(name)
-        view = treasury.view_of(name, held, state.money, config, dates, backend.clock.unix_ms())
-        found += waste_of(held, activity, config.billing, view.calendar, by, from_ms, until_ms)
+    for name, use in held.uses.items():
+        view = treasury.view_of(name, use, state.money, config, dates, now_ms)
+        found += waste_of(use, held.activity, config.billing, view.calendar, by, from_ms, until_ms)
     return _summed(found, by)
-
-
-def _forget(books: UsageLog, activity: Activity, dates: ZoneDates, from_ms: int, minimum_ms: int) -> None:
-    """Drop usage that cannot count from `from_ms` on, so that a long log does not fill the memory."""
-    kept: set[Any] = set()
-    for name in books.tenants():
-        books.drop(TenantName(name), dates.month(books.reach_ms(name, from_ms)), minimum_ms)
-        kept |= {(session.job_id, session.attempt) for session in books.held(name).sessions}
-    activity.keep(kept)
 
 
 def _summed(rows: Iterable[WasteRow], by: tuple[Dimension, ...]) -> list[WasteRow]:

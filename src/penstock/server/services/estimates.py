@@ -74,6 +74,8 @@ class EstimateService:
         self._times: dict[JobId, Times] = {}
         """Of the last look, by job: those that have an estimate."""
         self._last_seq = -1
+        self._behind: asyncio.Task[None] | None = None
+        """Makes estimates anew for callers who were given those before."""
         self._misses = 0
         """Failed or late estimates in a row: each doubles the time until the next."""
 
@@ -113,18 +115,38 @@ class EstimateService:
             image = await self._image()
             return await asyncio.to_thread(self._plan, image, request)
 
-    async def look(self, max_age_ms: int) -> api.EtaList:
+    async def look(self, max_age_ms: int, max_stale_ms: int = 0) -> api.EtaList:
         """Return start estimates at most `max_age_ms` old; jobs that have just come are never left out.
 
+        Args:
+            max_stale_ms: estimates that are no older than this are given at once, without jobs that have just come, and
+                made anew behind the caller.
         Raises: ApiError when too many ask.
         """
+        age_ms = self._backend.clock.unix_ms() - self._last.made_ms
+        if age_ms < max_stale_ms:
+            if age_ms > max_age_ms and self._behind is None:
+                self._behind = asyncio.ensure_future(self._look_behind(max_age_ms))
+            return self._still_waiting()
         async with self._turn.mine():
             age_ms = self._backend.clock.unix_ms() - self._last.made_ms
             if age_ms > max_age_ms or (not self._last.untold and await asyncio.to_thread(self._newcomers)):
                 await self._look_now()
-            jobs = self._backend.state.jobs
-            here = (job for job in self._last.jobs if (known := jobs.get(JobId(job.id))) and known.state == "waiting")
-            return replace(self._last, jobs=list(here))
+            return self._still_waiting()
+
+    async def _look_behind(self, max_age_ms: int) -> None:
+        try:
+            await self.look(max_age_ms)
+        except ApiError as error:
+            log.warning("no estimates of starts", extra={"error": error.details.title})
+        finally:
+            self._behind = None
+
+    def _still_waiting(self) -> api.EtaList:
+        """Return the latest estimates of jobs that wait still."""
+        jobs = self._backend.state.jobs
+        here = (job for job in self._last.jobs if (known := jobs.get(JobId(job.id))) and known.state == "waiting")
+        return replace(self._last, jobs=list(here))
 
     def _newcomers(self) -> bool:
         """Return whether jobs wait that were not there at the last look."""

@@ -36,7 +36,7 @@ LOOK_SHARE = 10
 LOOK_S = 0.25
 """A look at a long log ends after this long: together with the pause after it, a tenth of a processor."""
 BATCH = 1_000
-REQUEST_RECORDS = 20_000
+REQUEST_RECORDS = 5_000
 """Records that one request may fold: it answers with what it has then."""
 KEEP_EVERY_RECORDS = 100_000
 NAME = "history"

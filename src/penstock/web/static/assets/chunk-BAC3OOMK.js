@@ -1,0 +1,1 @@
+var a={zh:"zh-7e730a2982.json"};export{a};

@@ -1,1 +1,0 @@
-var a={zh:"zh-ac2928537b.json"};export{a};

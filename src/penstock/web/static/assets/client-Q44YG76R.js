@@ -1,1 +1,0 @@
-import{A as k,B as l,C as m,D as n,q as a,r as b,s as c,t as d,u as e,v as f,w as g,x as h,y as i,z as j}from"./chunk-UEALJ5K5.js";import"./chunk-CBFU6VLW.js";export{a as Refused,g as apiUrl,k as begin,i as get,l as logIn,m as logInWith,d as maySubmit,c as me,j as post,e as reachable,n as renew,h as send,b as token,f as whenSignedOut};

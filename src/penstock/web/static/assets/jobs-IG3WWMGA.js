@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-4OQD667K.js";import"./chunk-E42F7WKY.js";import"./chunk-6EHVVLZV.js";import"./chunk-RCT6O34L.js";import"./chunk-UEALJ5K5.js";import"./chunk-CBFU6VLW.js";export{b as Act,a as Page};
