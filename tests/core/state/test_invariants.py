@@ -112,6 +112,8 @@ CORRUPTIONS = [
     ("waiting_jobs_are_indexed", lambda w: w.state.indexes.pending.clear()),
     ("waiting_jobs_are_indexed", lambda w: w.state.indexes.pending[w.job(3).class_id].jobs.append(w.job(4))),
     ("waiting_jobs_are_indexed", lambda w: w.state.indexes.pending[w.job(3).class_id].jobs.append(w.job(3))),
+    ("waiting_jobs_are_indexed", lambda w: dict.pop(w.state.indexes.pending, w.job(3).class_id)),
+    ("waiting_jobs_are_indexed", lambda w: w.state.indexes.pending._by_tenant.clear()),
     ("dependencies_are_alive", lambda w: w.state.indexes.dependants.awaited.clear()),
     ("dependencies_are_alive", lambda w: put(w, 4, unmet=(99,))),
     ("dependencies_are_alive", lambda w: put(w, 4, unmet=(4,))),

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from penstock.core.model.cluster import Tenant
 from penstock.server.services import changes
 from penstock.testing import builders
+from penstock.testing.harness import World
 from penstock.testing.server import InProcessServer
 from tests.server.harness import until
 
@@ -123,6 +125,42 @@ def test_jobs_that_no_cycle_looks_at_are_counted_apart(running):
     running.submit(job("red") | {"after_ok": first})
     running.settle()
     assert asked(running, "/counts")["jobs"]["by_reason"] == {"not_in_line": 1}
+
+
+class Looked(dict[int, Any]):
+    """A mapping that lists the keys that were looked up in it."""
+
+    def __init__(self, known: Any) -> None:
+        super().__init__(known)
+        self.looked: list[int] = []
+
+    def get(self, key: int, default: Any = None) -> Any:
+        self.looked.append(key)
+        return super().get(key, default)
+
+
+class Unread(list[Any]):
+    """A list whose entries nobody may look at."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise AssertionError("its jobs are looked at")
+
+    copy = __getitem__ = __iter__  # type: ignore[assignment]
+
+
+def test_counting_by_reason_looks_at_no_job_and_at_no_class_of_a_tenant_that_is_not_seen():
+    w = World(builders.node("a", 2), tenants=(Tenant("red"), Tenant("blue")))
+    w.run(w.submit(1, tenant="red"))
+    for priority in range(50):
+        w.submit(2, tenant="red", priority=priority)
+        w.submit(2, tenant="red", priority=priority)
+    blue = w.job(w.submit(2, tenant="blue")).class_id
+    classes, verdicts = w.state.indexes.pending, Looked(w.plan().verdicts)
+    for pending in classes.values():
+        pending.jobs = Unread(pending.jobs)
+    assert changes.waiting_by_reason(classes, verdicts, {"blue"}) == {"no_fit": 1}
+    assert verdicts.looked == [blue]
+    assert changes.waiting_by_reason(classes, verdicts, None) == {"no_fit": 101}
 
 
 def test_a_member_gets_no_byte_of_another_tenant(running):

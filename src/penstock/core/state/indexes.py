@@ -26,7 +26,7 @@ from penstock.core.state.arrays import ArrayTurns
 from penstock.core.state.copy_on_write import ByJob, ByNode, Moments
 from penstock.core.state.dependants import Dependants
 from penstock.core.state.idleness import is_marked
-from penstock.core.state.pending import PendingClass
+from penstock.core.state.pending import PendingClass, PendingClasses
 from penstock.core.state.shared_capacity import SharedCapacity
 from penstock.core.state.usage import charge_of, expected_end_ms, models_of
 
@@ -54,7 +54,7 @@ class Indexes:
 
     def __init__(self) -> None:
         self.class_ids: dict[RequestClass, ClassId] = {}
-        self.pending: dict[ClassId, PendingClass] = {}
+        self.pending = PendingClasses()
         self.nodes: dict[NodeName, Node] = {}
         """In the order of names; a new one for each change, so that it can be given out."""
         self.free: ByNode[NodeCapacity] = ByNode()
@@ -241,7 +241,7 @@ class Indexes:
                     moved = jobs[job.id] = replace(job, class_id=class_id)
                     self.becomes_ready(moved)
             if not pending.jobs:
-                self.pending.pop(pending.class_id, None)
+                del self.pending[pending.class_id]
 
     def _bind(self, pools: frozenset[PoolName]) -> None:
         """Count the use of these pools separately from now on, and of no others."""

@@ -193,6 +193,11 @@ def waiting_jobs_are_indexed(state: State) -> Iterable[str]:
     found = {class_id: pending.jobs for class_id, pending in state.indexes.pending.items()}
     if expected != found:
         yield f"pending index {found} differs from waiting jobs {expected}"
+    of_tenants: dict[str, set[int]] = {}
+    for class_id, jobs in expected.items():
+        of_tenants.setdefault(jobs[0].spec.tenant, set()).add(class_id)
+    if of_tenants != state.indexes.pending.by_tenant():
+        yield f"pending classes by tenant {state.indexes.pending.by_tenant()} differ from {of_tenants}"
     counts: dict[str, int] = {}
     for job in state.jobs.values():
         counts[job.spec.queue] = counts.get(job.spec.queue, 0) + (job.state == "waiting")

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 
-from penstock.core.model.ids import ClassId, JobId
+from penstock.core.model.ids import ClassId, JobId, TenantName
 from penstock.core.model.jobs import Job, RequestClass
 
 
@@ -38,6 +38,37 @@ class PendingClass:
             self.shared = False  # first: another thread may take a cut between these lines
             self.jobs = list(self.jobs)
         return self.jobs
+
+
+class PendingClasses(dict[ClassId, PendingClass]):
+    """A dictionary of pending classes that also knows those of each tenant; only `[]=` and `del` change it.
+
+    All jobs of a class are of one tenant, which its key names.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_tenant: dict[TenantName, dict[ClassId, None]] = {}
+
+    def __setitem__(self, class_id: ClassId, pending: PendingClass) -> None:
+        super().__setitem__(class_id, pending)
+        self._by_tenant.setdefault(pending.key.tenant, {})[class_id] = None
+
+    def __delitem__(self, class_id: ClassId) -> None:
+        tenant = self[class_id].key.tenant
+        super().__delitem__(class_id)
+        own = self._by_tenant[tenant]
+        del own[class_id]
+        if not own:
+            del self._by_tenant[tenant]
+
+    def by_tenant(self) -> dict[TenantName, set[ClassId]]:
+        """Return the classes of each tenant that has any."""
+        return {tenant: set(own) for tenant, own in self._by_tenant.items()}
+
+    def of_tenant(self, tenant: TenantName) -> list[ClassId]:
+        """Return the classes of a tenant, in any order. Any thread."""
+        return list(self._by_tenant.get(tenant, ()))
 
 
 def _id_of(job: Job) -> JobId:

@@ -7,7 +7,8 @@ While nobody follows, nothing is gathered. Lives on the event loop; views are ma
 import asyncio
 import secrets
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -18,10 +19,11 @@ from penstock.api.changes import STALE, Changes, Counts, JobCounts, Stale, Topic
 from penstock.control.inbox import SERVER
 from penstock.core.model import events as ev
 from penstock.core.model.access import Scope
-from penstock.core.model.ids import ClassId, JobId, NodeName
+from penstock.core.model.ids import ClassId, JobId, NodeName, TenantName
 from penstock.core.model.jobs import Job
-from penstock.core.model.plan import Plan
+from penstock.core.model.plan import Plan, Verdict
 from penstock.core.state.live_jobs import LIVE_STATES
+from penstock.core.state.pending import PendingClasses
 from penstock.server.backend import Backend
 from penstock.server.http.responses import ApiError
 from penstock.server.http.turns import calling
@@ -285,13 +287,8 @@ def counts_of(backend: Backend, scope: Scope) -> Counts:
     """Return the sums of the cluster and of the jobs that a caller sees."""
     state, last, sight = backend.state, backend.service.controller.last_plan, scope.sight
     cluster = cluster_view(state, backend.name)
-    reasons: Counter[str] = Counter()
-    for class_id, verdict in (last.verdicts if last is not None else {}).items():
-        pending = state.indexes.pending.get(class_id)
-        if pending is not None:
-            waiting = pending.jobs
-            seen = len(waiting) if sight is None else sum(job.spec.tenant in sight for job in waiting.copy())
-            reasons[verdict.code] += seen
+    verdicts = last.verdicts if last is not None else {}
+    reasons = waiting_by_reason(state.indexes.pending, verdicts, sight)
     by_state: dict[str, int] = {name: state.jobs.count(sight, name) for name in LIVE_STATES}
     reasons[NOT_IN_LINE] = max(0, by_state["waiting"] - reasons.total())
     return Counts(
@@ -304,6 +301,19 @@ def counts_of(backend: Backend, scope: Scope) -> Counts:
         cluster.jobs_succeeded,
         cluster.jobs_not_succeeded,
     )
+
+
+def waiting_by_reason(
+    classes: PendingClasses, verdicts: Mapping[ClassId, Verdict], sight: Iterable[TenantName] | None
+) -> Counter[str]:
+    """Return how many jobs of some tenants (None: of all) wait for each reason. Its cost follows their classes."""
+    reasons: Counter[str] = Counter()
+    ids = verdicts if sight is None else chain.from_iterable(map(classes.of_tenant, sight))
+    for class_id in ids:
+        pending, verdict = classes.get(class_id), verdicts.get(class_id)
+        if pending is not None and verdict is not None:
+            reasons[verdict.code] += len(pending.jobs)
+    return reasons
 
 
 def _joined(parts: Sequence[frozenset[T] | None], most: int) -> frozenset[T] | None:
