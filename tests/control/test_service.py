@@ -285,6 +285,15 @@ def test_a_service_is_not_at_rest_when_a_cycle_begins_while_it_is_asked(live, mo
     assert not live.service.at_rest
 
 
+def test_a_service_is_not_at_rest_before_the_orders_of_its_plan_are_sent(live, monkeypatch):
+    rests = []
+    monkeypatch.setattr(live, "send", lambda orders: rests.append(live.service.at_rest))
+    live.start()
+    live.ask(submit())()
+    until(lambda: rests, "a start is ordered")
+    assert rests == [False]
+
+
 class Session:
     """Notes how a node was answered."""
 

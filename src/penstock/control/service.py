@@ -200,14 +200,13 @@ class ControlService:
             log.warning(
                 "the log is there again" if was_behind else "the log is away: nothing is decided until it is back"
             )
-        for request, _ in group:
-            if isinstance(request, msg.CommitPlan):
-                self._planning = False
         if handled.orders:
             self._engine.send(handled.orders)
         if handled.records and self._on_records is not None:
             self._on_records(handled.records)
         self._give(group, handled.replies)
+        if any(isinstance(request, msg.CommitPlan) for request, _ in group):
+            self._planning = False  # last: at rest, what a plan starts has been ordered
 
     def _give(self, group: Sequence[Item], replies: Sequence[msg.Reply]) -> None:
         to_agents: list[tuple[OnReply, msg.Reply]] = []
