@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import psutil
 from playwright.sync_api import Browser, BrowserContext, CDPSession, Page
@@ -39,6 +40,7 @@ OPEN = ("/", "/jobs", "/nodes", "/queues", "/timeline?range=6h")
 """Pages of one viewer."""
 VIEWERS = (large_cluster.ADMIN, large_cluster.ADMIN, "user00", "user01")
 GO = """page => new Promise(done => {
+    if (new URL(page, location).pathname === location.pathname) throw new Error(`${page}: the same heading`);
     const former = document.querySelector('main h1'), begun = performance.now();
     if (former) former.dataset.former = '1';
     history.pushState(null, '', page);
@@ -58,7 +60,15 @@ GO = """page => new Promise(done => {
     };
     look();
 })"""
-"""Shows a page as a link does; resolves when nothing of it is loading any more and that is drawn (ms), at most 60 s."""
+"""Shows a page as a link does; resolves when nothing of it is loading any more and that is drawn (ms), at most 60 s.
+
+It waits for another heading, so the page must be of another path than the one that is shown: `leave` first.
+"""
+PLAIN = ("/submit", "/alerts", "/audit")
+"""Pages that show no jobs, for `leave`."""
+WARM_UP = 4
+"""Rounds through all pages before memory is measured: till then it grows by the machine code of their scripts."""
+READINGS = 5
 WATCH = """id => new Promise(done => {
     const text = () => document.querySelector(`main tr[data-row='${id}']`)?.textContent ?? '';
     const former = text(), begun = performance.now();
@@ -173,10 +183,25 @@ def signed_in(opened: Browser, running: Server, token: str) -> tuple[BrowserCont
     return context, page
 
 
+def leave(page: Page, path: str) -> None:
+    """Show a page of another path than the one that is shown and the one to be shown next."""
+    here = urlsplit(page.url).path
+    page.evaluate(GO, next(other for other in PLAIN if other not in (here, urlsplit(path).path)))
+
+
 def heap_mb(session: CDPSession) -> float:
     """Return the memory that scripts of a page still use, after collection."""
     session.send("HeapProfiler.collectGarbage")
     return float(session.send("Runtime.getHeapUsage")["usedSize"]) / 1e6
+
+
+def heaps_mb(page: Page, sessions: Sequence[CDPSession]) -> list[float]:
+    """Return the memory of several pages: the least of some readings, as answers that are just read count in none."""
+    readings = []
+    for _ in range(READINGS):
+        readings.append([heap_mb(session) for session in sessions])
+        page.wait_for_timeout(400)
+    return [min(of_one) for of_one in zip(*readings, strict=True)]
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -218,7 +243,7 @@ def pages_ready(opened: Browser, running: Server, rounds: int) -> None:
     for _ in range(rounds):
         context, page = signed_in(opened, running, running.token)
         for name, path in pages.items():
-            page.evaluate(GO, "/alerts" if name == "submit" else "/submit")
+            leave(page, path)
             begun_s = cpu_s(running.pid)
             seen = page.evaluate(GO, path)
             if "problem" in seen:
@@ -257,26 +282,29 @@ def live_lag(opened: Browser, running: Server, count: int) -> None:
 def growth(opened: Browser, running: Server, seconds: float) -> None:
     """Print by how much the memory of scripts grows: on a list that changes, and on a page that goes through all."""
     context, still = signed_in(opened, running, running.token)
-    still.evaluate(GO, "/jobs")  # a page behind another draws no frames
+    still.evaluate(GO, "/jobs")
     moving = context.new_page()
-    moving.goto(url_of(running))
+    moving.goto(f"{url_of(running)}/alerts")
     moving.locator(".shell main h1").first.wait_for()
     sessions = [context.new_cdp_session(page) for page in (still, moving)]
 
-    def once() -> None:
+    def once() -> list[float]:
         for path in PAGES.values():
-            moving.evaluate(GO, path)
+            leave(moving, path)
+            seen = moving.evaluate(GO, path)
+            if "problem" in seen:
+                raise SystemExit(f"{path}: {seen['problem']}")
             moving.wait_for_timeout(300)
+        leave(moving, "/")
+        return heaps_mb(moving, sessions)
 
-    once()
-    moving.evaluate(GO, "/")
-    before = [heap_mb(session) for session in sessions]
+    for _ in range(WARM_UP):
+        once()
+    before = after = once()
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        once()
-        moving.evaluate(GO, "/")
-        print(f"heap {[round(heap_mb(session), 2) for session in sessions]} MB", file=sys.stderr)
-    after = [heap_mb(session) for session in sessions]
+        after = once()
+        print(f"heap {[round(one, 2) for one in after]} MB", file=sys.stderr, flush=True)
     context.close()
     reference = {
         "name": "MB at the start (a list that changes, a page that moves)",
