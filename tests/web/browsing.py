@@ -120,11 +120,11 @@ class Viewer:
 
     def settle(self) -> None:
         self.page.locator("main h1, main .empty, main .problem").first.wait_for()
-        with contextlib.suppress(Exception):
-            self.page.locator("main .loading").first.wait_for(state="detached", timeout=1_500)
+        self.page.locator("main .loading").first.wait_for(state="detached", timeout=20_000)
 
     def shot(self, name: str) -> None:
         SHOTS.mkdir(parents=True, exist_ok=True)
+        self.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")  # canvases
         self.page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
 
     def overflow(self) -> int:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.web.browsing import PAGES, login_code
+from penstock.testing.server import InProcessServer
+from tests.web.browsing import PAGES, Viewer, login_code
 from tests.web.world import HOSTILE, ROLES
 
 AXE = Path(__file__).parents[2] / "ui/node_modules/axe-core/axe.min.js"
@@ -13,44 +14,55 @@ SLOW = bool(os.environ.get("PENSTOCK_SLOW"))
 LOOKS = [(role, dark, narrow) for role in ROLES for dark in (False, True) for narrow in (False, True)]
 FEW = [("admin", False, False), ("member", True, True), ("viewer", False, True), ("operator", True, False)]
 """In CI: each role but one, each width and theme; all twenty with PENSTOCK_SLOW."""
-DARK_PAGES = ("overview", "jobs", "queues", "submit")
+SHOWN = PAGES | {
+    "job": "/jobs/1",
+    "job_log": "/jobs/1?tab=log",
+    "job_metrics": "/jobs/1?tab=metrics",
+    "job_record": "/jobs/1?tab=record",
+    "job_waiting": "/jobs/77",
+}
+TAB_IN_SIGHT = """(chosen => !chosen || chosen.getBoundingClientRect().right <= innerWidth)(
+    document.querySelector("main [aria-selected=true]"))"""
 IMPACTS = ("serious", "critical")
+COLOURS = ["color-contrast", "link-in-text-block"]
+"""The rules of axe that ask for colours: all that may differ between light and dark."""
 
 
 @pytest.mark.parametrize(("role", "dark", "narrow"), LOOKS if SLOW else FEW)
 def test_every_page_is_shown_without_an_error(viewer, role, dark, narrow):
     one = viewer(role, dark=dark, narrow=narrow)
-    wide = []
-    for name, page in PAGES.items():
+    wide, hidden = [], []
+    for name, page in SHOWN.items():
         one.open(page)
         one.shot(f"{name}-{role}-{'dark' if dark else 'light'}-{'390' if narrow else '1440'}")
         if one.overflow() > 0:
             wide.append(name)
+        if not one.page.evaluate(TAB_IN_SIGHT):
+            hidden.append(name)
         fault = one.page.locator("text=This page has a fault")
         assert fault.count() == 0, name
-    assert wide == []
+    assert (wide, hidden) == ([], [])
 
 
-@pytest.mark.parametrize(("dark", "pages"), [(False, PAGES), (True, PAGES if SLOW else DARK_PAGES)])
-def test_axe_finds_nothing_serious(viewer, dark, pages):
+def test_axe_finds_nothing_serious(viewer):
     if not AXE.exists():
         from tests.web.browsing import needed
 
         needed("axe-core (make ui/node_modules)")
-    one = viewer("admin", dark=dark)
-    found = {}
-    for name in pages:
-        one.open(PAGES[name])
-        one.page.evaluate(AXE.read_text())
-        result = one.page.evaluate("axe.run(document, {resultTypes: ['violations'], elementRef: false})")
-        bad = [
-            f"{issue['id']}: {issue['nodes'][0]['html'][:200]}"
-            for issue in result["violations"]
-            if issue["impact"] in IMPACTS
-        ]
-        if bad:
-            found[name] = bad
-    assert found == {}
+    one = viewer("admin")
+    one.page.evaluate(AXE.read_text())
+    serious = {}
+    for name, page in SHOWN.items():
+        for theme, rules in (("light", {}), ("dark", {"runOnly": COLOURS})):
+            one.page.emulate_media(color_scheme=theme)
+            one.page.locator(f"html[data-theme={theme}]").wait_for()
+            if theme == "light":
+                one.open(page)
+            answer = one.page.evaluate("how => axe.run(document, how)", {"resultTypes": ["violations"]} | rules)
+            bad = [issue for issue in answer["violations"] if issue["impact"] in IMPACTS]
+            if bad:
+                serious[name, theme] = [f"{issue['id']}: {issue['nodes'][0]['html'][:200]}" for issue in bad]
+    assert serious == {}
 
 
 def test_chinese_is_shown_where_the_browser_asks_for_it(viewer):
@@ -126,6 +138,19 @@ def test_changes_arrive_without_asking_again(world, viewer):
     row.wait_for()
     world.server.advance(10)
     row.locator("text=succeeded").wait_for()
+
+
+def test_changes_out_of_sight_are_counted_up_to_a_bound(browser):
+    with InProcessServer({"nodes": [{"name": "n1", "cpus": 1}]}) as server:
+        one = Viewer(browser, server, server.token)
+        one.sign_in("/jobs?search=another")
+        one.page.locator(".pulse.live").wait_for()
+        first = server.submit({"name": "first", "command": "sleep 600"})  # what waits for it is in no plan
+        one.page.locator(".fresh:text-is('1 change: show')").wait_for()
+        for text in ("401 changes: show", "801 changes: show", "1,000 changes or more: show"):
+            server.submit_all({"name": "many", "command": "true", "array": "0-399", "after_ok": first})
+            one.page.locator(f".fresh:text-is('{text}')").wait_for()
+        one.close()
 
 
 def test_seven_tabs_of_one_browser_all_load(world, viewer):

@@ -127,9 +127,9 @@ function Tokens() {
       {made ? <div class="banner"><p>{t("token.made")}</p><Copy text={made.token} /></div> : null}
       <Shown of={tokens}>{(list) => list.tokens.length ? (
         <table class="plain">
-          <thead><tr><th>{t("token.id")}</th><th>{t("job.user")}</th><th>{t("token.level")}</th><th>{t("token.note")}</th><th>{t("token.created")}</th><th>{t("token.expires")}</th><th /></tr></thead>
+          <thead><tr><th>{t("token.id")}</th><th>{t("job.user")}</th><th>{t("token.level")}</th><th class="rank-2">{t("token.note")}</th><th class="rank-2">{t("token.created")}</th><th>{t("token.expires")}</th><th /></tr></thead>
           <tbody>{list.tokens.map((one) => (
-            <tr key={one.id}><td><code>{one.id}</code></td><td>{one.user}{one.by !== one.user ? <span class="faint"> {t("token.by", { by: one.by })}</span> : null}</td><td>{t(`token.level_${one.level}`)}</td><td>{one.note}</td><td><Time ms={one.created_ms} /></td><td>{one.expires_ms ? <Time ms={one.expires_ms} relative /> : t("token.never")}</td>
+            <tr key={one.id}><td><code>{one.id}</code></td><td>{one.user}{one.by !== one.user ? <span class="faint"> {t("token.by", { by: one.by })}</span> : null}</td><td>{t(`token.level_${one.level}`)}</td><td class="rank-2">{one.note}</td><td class="rank-2"><Time ms={one.created_ms} /></td><td>{one.expires_ms ? <Time ms={one.expires_ms} relative /> : t("token.never")}</td>
               <td><button type="button" class="small danger" onClick={() => setRevoking(one.id)}>{t("token.revoke")}</button></td></tr>
           ))}</tbody>
         </table>

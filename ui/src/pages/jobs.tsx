@@ -11,6 +11,8 @@ import { query, setQuery } from "../router";
 import { keep, kept } from "../store";
 
 const PAGE = 200;
+/** Changes out of sight that are counted; beyond, a page that stays open would keep the number of every job there was. */
+const UNSEEN_MAX = 1_000;
 const STATES = ["waiting", "starting", "running", "suspended", "stopping", "succeeded", "failed", "cancelled"];
 const FINISHED = ["succeeded", "failed", "cancelled"];
 const FIELDS = "id,name,state,tenant,queue,user,priority,devices,devices_text,submitted_ms,started_ms,finished_ms,ends_ms,reason,nodes,preemptions,array_id,array_index,array_counts,step,replicas";
@@ -60,7 +62,7 @@ export function Page() {
         ) : null)}
         <Views />
       </div>
-      {list.changed ? <button type="button" class="fresh" onClick={list.reload}>{t("jobs.changed", { n: list.changed })}</button> : null}
+      {list.changed ? <button type="button" class="fresh" onClick={list.reload}>{list.changed < UNSEEN_MAX ? t("jobs.changed", { n: list.changed }) : t("jobs.changed_many", { most: UNSEEN_MAX })}</button> : null}
       {chosen.size ? (
         <div class="bulk" role="toolbar" aria-label={t("jobs.bulk")}>
           <span>{t("jobs.chosen", { n: chosen.size })}</span>
@@ -109,7 +111,7 @@ function useJobs(asked: string, make: () => Record<string, string | number | boo
   useChanges(["jobs", "counts"], (changes) => {
     if (changes.jobs_anew) {
       if (document.visibilityState === "visible" && scrollTop() < 200) load("", true);
-      else setUnseen((known) => new Set(known).add(-1));
+      else setUnseen((known) => added(known, [-1]));
       return;
     }
     const by = new Map((changes.jobs ?? []).map((job) => [job.id, job]));
@@ -117,12 +119,17 @@ function useJobs(asked: string, make: () => Record<string, string | number | boo
     const own = new Set(state.rows.map((job) => job.id));
     set((known) => ({ ...known, rows: known.rows.map((job) => (by.has(job.id) ? { ...job, ...by.get(job.id)!, array_counts: job.array_counts } : job)) }));
     const others = [...by.keys()].filter((id) => !own.has(id));
-    if (others.length) setUnseen((known) => new Set([...known, ...others]));
+    if (others.length) setUnseen((known) => added(known, others));
   });
   const more = () => {
     if (!state.busy && state.cursor) load(state.cursor, true);
   };
   return { ...state, more, reload: () => load("", true), changed: unseen.size };
+}
+
+function added(known: Set<number>, ids: number[]): Set<number> {
+  if (known.size >= UNSEEN_MAX || ids.every((id) => known.has(id))) return known;
+  return new Set([...known, ...ids].slice(0, UNSEEN_MAX));
 }
 
 function scrollTop(): number {
@@ -183,7 +190,7 @@ export function Act(props: { action: string; ids: string[]; onClose: () => void;
 
 /** Named queries of this viewer, kept by the browser. */
 function Views() {
-  const [views, setViews] = useState<View[]>(kept<View[]>("views", []));
+  const [views, setViews] = useState<View[]>(() => kept("views", []));
   const [naming, setNaming] = useState(false);
   const [name, setName] = useState("");
   const save = (next: View[]) => {

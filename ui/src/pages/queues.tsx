@@ -22,7 +22,7 @@ export function Page() {
       </p>
       <Shown of={queues}>{(list) => list.queues.length ? <Tree queues={list.queues} quotas={quotas.value?.quotas ?? []} resource={resource} /> : <Empty title={t("queues.none")} hint={t("queues.none_hint")} command="penstock admin add queue.research" />}</Shown>
       <div class="grid">
-        <Card title={t("queues.tenants")}><Tenants of={quotas.value} resource={resource} /></Card>
+        <Card title={t("queues.tenants")}><Shown of={quotas}>{(list) => <Tenants of={list} resource={resource} />}</Shown></Card>
         <Card title={t("queues.holders")}>
           <Shown of={quotas}>{(list) => {
             const rows = list.holders.filter((one) => one.resource === resource).sort((a, b) => b.used - a.used).slice(0, 30);
@@ -97,8 +97,8 @@ function QuotaBar(props: { of: QuotaRow }) {
   ]} />;
 }
 
-function Tenants(props: { of: QuotaList | null; resource: string }) {
-  const rows = props.of?.quotas.filter((row) => row.kind !== "queue" && row.resource === props.resource) ?? [];
+function Tenants(props: { of: QuotaList; resource: string }) {
+  const rows = props.of.quotas.filter((row) => row.kind !== "queue" && row.resource === props.resource);
   if (!rows.length) return <Empty title={t("queues.no_tenants")} />;
   return (
     <table class="plain">

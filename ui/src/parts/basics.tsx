@@ -1,6 +1,6 @@
 // Small parts that all pages use.
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { signal } from "@preact/signals";
 import { said } from "../api/use";
 import { ago, iso, time as shownTime } from "../format";
@@ -49,7 +49,7 @@ export function Bar(props: { parts: Part[]; whole: number; label: string }) {
 
 function Piece(props: { kind: string; share: number }) {
   const ref = useRef<HTMLSpanElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (ref.current) ref.current.style.width = `${Math.min(100, props.share * 100)}%`;
   }, [props.share]);
   return <span ref={ref} class={`piece piece-${props.kind}`} />;
@@ -200,6 +200,11 @@ export function Head(props: { title: string; children?: ComponentChildren; sub?:
 
 /** A choice of a few. */
 export function Tabs(props: { of: [string, string][]; at: string; onChoose: (key: string) => void; label: string }) {
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    const chosen = box.current?.querySelector<HTMLElement>("[aria-selected=true]");
+    if (box.current && chosen) box.current.scrollLeft = chosen.offsetLeft - (box.current.clientWidth - chosen.offsetWidth) / 2;
+  }, [props.at]);
   const move = (event: KeyboardEvent) => {
     const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
     if (!by) return;
@@ -209,7 +214,7 @@ export function Tabs(props: { of: [string, string][]; at: string; onChoose: (key
     (event.currentTarget as HTMLElement).querySelectorAll<HTMLElement>("[role=tab]")[(at + by + props.of.length) % props.of.length]?.focus();
   };
   return (
-    <div class="tabs" role="tablist" aria-label={props.label} onKeyDown={move}>
+    <div class="tabs" ref={box} role="tablist" aria-label={props.label} onKeyDown={move}>
       {props.of.map(([key, text]) => (
         <button key={key} type="button" role="tab" aria-selected={key === props.at} tabIndex={key === props.at ? 0 : -1} onClick={() => props.onChoose(key)}>{text}</button>
       ))}

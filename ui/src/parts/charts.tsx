@@ -1,5 +1,5 @@
 // Curves by uPlot, loaded by the pages that draw; colours of the theme, values under the pointer, a table for readers.
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type uPlot from "uplot";
 import { utc } from "../format";
 import { language, t } from "../i18n";
@@ -92,7 +92,7 @@ export function Ranks(props: { of: { name: string; value: number; text?: string;
 
 function Length(props: { share: number; kind: string }) {
   const ref = useRef<HTMLSpanElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (ref.current) ref.current.style.width = `${Math.max(1, props.share * 100)}%`;
   }, [props.share]);
   return <span class="length" aria-hidden="true"><span ref={ref} class={`piece-${props.kind}`} /></span>;

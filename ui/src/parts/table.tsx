@@ -40,7 +40,7 @@ export function Table<R>(props: {
   const above = useRef<HTMLTableRowElement>(null);
   const below = useRef<HTMLTableRowElement>(null);
   const [sight, setSight] = useState({ from: 0, to: 60 });
-  const [narrow, setNarrow] = useState(matchMedia(NARROW).matches);
+  const [narrow, setNarrow] = useState(() => matchMedia(NARROW).matches);
   const height = narrow && props.card ? CARD : ROW;
   useEffect(() => {
     const query = matchMedia(NARROW);

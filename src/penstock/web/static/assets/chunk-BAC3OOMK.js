@@ -1,1 +1,0 @@
-var a={zh:"zh-7e730a2982.json"};export{a};

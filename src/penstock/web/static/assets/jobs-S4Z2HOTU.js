@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-OOOQ7CBC.js";import"./chunk-MPPKC3XS.js";import"./chunk-PAROUX3C.js";import"./chunk-5QHV6DTK.js";import"./chunk-F6QIMDA5.js";import"./chunk-BAC3OOMK.js";export{b as Act,a as Page};
