@@ -15,7 +15,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def jobs(server: Server) -> Iterator[Jobs]:
-    """A client; whatever it submitted has ended when the test ends."""
+    """A client; what it submitted has ended when the test ends, and the test fails if it leaves anything else."""
     made = Jobs(server.client)
     yield made
     made.close()
+    left = [f"job {job.id} ({job.state})" for job in server.client.jobs().jobs]
+    closed = (node for node in server.client.nodes() if node.state != "ready" or node.draining)
+    left += [f"node {node.name} ({node.state}, {node.drain_reason or 'no reason'})" for node in closed]
+    assert not left, f"left behind on the server that tests share: {', '.join(left)}"

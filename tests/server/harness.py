@@ -20,6 +20,7 @@ import penstock
 from penstock.api.types import JobView
 from penstock.client import Client
 from penstock.core.model.errors import PenstockError
+from penstock.core.state.live_jobs import LIVE_STATES
 from penstock.engines.local.launch import agent_pid, known_nodes, stop_agent
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import all_pids
@@ -225,10 +226,27 @@ class Jobs:
         return made
 
     def state(self, job_id: int, *states: str) -> JobView:
-        """Return the job once it is in one of the states."""
-        return until(
-            lambda: job if (job := self.client.job(job_id)).state in states else None, f"job {job_id} is {states}"
-        )
+        """Return the job once it is in one of the states; fails when it has ended in another, or is late."""
+
+        def found() -> JobView | None:
+            job = self.client.job(job_id)
+            assert job.state in (*states, *LIVE_STATES), f"job {job_id} is {job.state}: {job.reason}"
+            return job if job.state in states else None
+
+        try:
+            return until(found, f"job {job_id} is {states}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._situation(job_id)}") from None
+
+    def _situation(self, job_id: int) -> str:
+        """Return what a late job waits for, as lines: its explanation, all live jobs, and all nodes."""
+        jobs = [f"job {job.id}: {job.state} {job.reason} on {job.nodes}" for job in self.client.jobs().jobs]
+        nodes = [
+            f"node {node.name}: {node.state}, {'connected' if node.connected else 'away'}, "
+            f"{f'draining ({node.drain_reason})' if node.draining else 'open'}, jobs {node.jobs}"
+            for node in self.client.nodes()
+        ]
+        return "\n".join([self.client.explain(job_id).text, *jobs, *nodes])
 
     def ended(self, job_id: int) -> JobView:
         return self.state(job_id, *FINAL)

@@ -7,16 +7,16 @@ from penstock.core.state.tokens import local_scope
 from penstock.server.views.scheduling import cycle_view, queue_views
 from penstock.testing.builders import job_spec, node
 from penstock.testing.harness import World, cluster
+from penstock.testing.server import InProcessServer
 
 
-def test_the_last_cycle_tells_what_it_decided(jobs):
-    for _ in range(2):
-        jobs.state(jobs.submit("sleep 60", devices=4), "running")
-    waits = jobs.submit("true", devices=2)
-    jobs.state(waits, "waiting")
-    shown = jobs.client.cycle()
-    assert shown.strategy.split(":")[0] in ("immediate", "delayed", "predictive", "preemptive")
-    assert (shown.candidates, shown.problems) == ([], [])
+def test_the_last_cycle_tells_what_it_decided():
+    with InProcessServer() as server:
+        jobs = [server.submit({"command": "sleep 60", "devices": devices}) for devices in (4, 4, 2)]
+        shown = server.client.cycle()
+        assert [server.client.job(job).state for job in jobs] == ["running", "running", "waiting"]
+    assert shown.strategy.split(":")[0] == "delayed"
+    assert (shown.starts, shown.waiting, shown.candidates, shown.problems) == (0, {"no_fit": 1}, [], [])
     assert shown.seq > 0
 
 
