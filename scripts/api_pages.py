@@ -50,7 +50,7 @@ VALUES = {
 """Of parts of paths, in examples."""
 PARAMETERS = {
     "idempotency-key": "a text of your own; the same request with the same one is done once",
-    "limit": "at most so many entries",
+    "limit": "maximum number of entries",
     "tenant": "only of this tenant",
     "user": "only of this user",
     "queue": "only of this queue",

@@ -22,6 +22,7 @@ SOUGHT_MAX = 200
 END = 2**62
 AttemptQuery = Annotated[int, Query(ge=1, le=2**31, examples=[1])]
 RankQuery = Annotated[int, Query(ge=0, le=2**31)]
+LogBytesQuery = Annotated[int, Query(ge=1, le=api.LOG_READ_MAX_BYTES, description="maximum number of bytes")]
 BeforeQuery = Annotated[int, Query(ge=0, le=END, description="only lines that begin before this offset")]
 
 
@@ -58,7 +59,7 @@ def _story_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) -
 
     @app.get("/api/v1/jobs/{job_id}/series", **returns(JobSeriesList))
     async def job_series(who: caller, job_id: JobIdPath) -> Response:
-        """Return what programs told over time (steps, rates, memory, ...), checkpoints, and the size of the job."""
+        """Return what programs reported over time (steps, rates, memory, ...), checkpoints, and the job's size."""
         await jobs.any(who, job_id)
 
         def compute() -> Response:
@@ -80,7 +81,7 @@ def _output_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) 
 
     where = {
         "X-Penstock-Offset": "where this piece begins",
-        "X-Penstock-Size": "bytes of the whole output, with what was given up of it",
+        "X-Penstock-Size": "size of the whole output in bytes, with its discarded beginning",
     }
 
     @app.get("/api/v1/jobs/{job_id}/logs", **returns(None, media="application/octet-stream", headers=where))
@@ -90,7 +91,7 @@ def _output_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) 
         attempt: AttemptQuery,
         rank: RankQuery = 0,
         offset: Annotated[int, Query(ge=0, le=END)] = 0,
-        limit: Annotated[int, Query(ge=1, le=api.LOG_READ_MAX_BYTES)] = api.LOG_READ_MAX_BYTES,
+        limit: LogBytesQuery = api.LOG_READ_MAX_BYTES,
         lines: Annotated[int, Query(ge=0, le=LINES_MAX, description="the last lines, up to `limit` bytes")] = 0,
         before: BeforeQuery = END,
     ) -> Response:
