@@ -19,11 +19,11 @@ back      Esc: closes a page, then the filter
 filter    /  text in a name, user, label; or user:NAME tenant: queue:
              name:PATTERN label:K=V array:N. A number opens that job.
 sort      s: the view's next order, as the line above the keys says
-ended     a, in My jobs: those that have ended, too
+finished  a, in My jobs: adds finished jobs
 log       l; / searches in what is loaded, n N go to the next match
 explain   e: why a job waits, what would let it start
 cancel c  hold h  release r  priority p: each asks first
-refresh   u now; else every 2 s, more seldom if that is work
+refresh   u now; else every 2 s, less often if that is costly
 quit      q
 
 A row that is struck through has left the list since you selected it.

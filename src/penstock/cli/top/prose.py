@@ -6,10 +6,12 @@ from typing import ClassVar
 from rich.style import Style
 from rich.text import Text
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+
+from penstock.cli.top.keys import moving
 
 MATCH, PRESENT = Style(underline=True, bold=True), Style(reverse=True)
 
@@ -22,16 +24,7 @@ class Prose(ScrollView, can_focus=True):
         follow: as long as the end is shown it stays shown when lines are added.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down,j", "move(1)", "Down", show=False),
-        Binding("up,k", "move(-1)", "Up", show=False),
-        Binding("left", "sideways(-8)", "Left", show=False),
-        Binding("right", "sideways(8)", "Right", show=False),
-        Binding("pagedown,space", "page(1)", "Page down", show=False),
-        Binding("pageup,b", "page(-1)", "Page up", show=False),
-        Binding("home,g", "edge(-1)", "Begin", show=False),
-        Binding("end,G", "edge(1)", "End", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = moving(sideways=8)
 
     def __init__(self, *, wrap: bool = True, follow: bool = False, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)

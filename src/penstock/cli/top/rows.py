@@ -16,6 +16,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from penstock.cli.top.keys import moving
 from penstock.cli.top.looks import Listing, Row
 
 CURSOR = Style(reverse=True)
@@ -27,17 +28,7 @@ MORE = "›"
 class Rows(ScrollView, can_focus=True):
     """Shows a listing. A selected row that is not in a new answer stays, struck through, until another is selected."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down,j", "move(1)", "Down", show=False),
-        Binding("up,k", "move(-1)", "Up", show=False),
-        Binding("pagedown,space", "page(1)", "Page down", show=False),
-        Binding("pageup,b", "page(-1)", "Page up", show=False),
-        Binding("home,g", "edge(-1)", "First", show=False),
-        Binding("end,G", "edge(1)", "Last", show=False),
-        Binding("left", "sideways(-16)", "Left", show=False),
-        Binding("right", "sideways(16)", "Right", show=False),
-        Binding("enter", "open", "Open"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*moving(sideways=16), Binding("enter", "open", "Open")]
 
     class Opened(Message):
         def __init__(self, row: Row) -> None:
