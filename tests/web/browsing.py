@@ -49,6 +49,15 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+GO = """page => new Promise(done => {
+    if (new URL(page, location).pathname !== location.pathname) {
+        for (const shown of document.querySelectorAll('main :is(h1, .empty, .problem)')) shown.dataset.former = '1';
+    }
+    history.pushState(null, '', page);
+    dispatchEvent(new PopStateEvent('popstate'));
+    requestAnimationFrame(() => requestAnimationFrame(done));
+})"""
+"""Shows a page as a link does, and marks what the page before it shows: only another path has other headings."""
 VIOLATIONS = """
 addEventListener('securitypolicyviolation', e => console.error(`CSP ${e.violatedDirective} ${e.blockedURI}`))
 """
@@ -113,13 +122,11 @@ class Viewer:
 
     def open(self, page: str) -> None:
         """Go to a page as a link does, and wait until it has loaded what it shows."""
-        self.page.evaluate(
-            "page => { history.pushState(null, '', page); dispatchEvent(new PopStateEvent('popstate')) }", page
-        )
+        self.page.evaluate(GO, page)
         self.settle()
 
     def settle(self) -> None:
-        self.page.locator("main h1, main .empty, main .problem").first.wait_for()
+        self.page.locator("main :is(h1, .empty, .problem):not([data-former])").first.wait_for()
         self.page.locator("main .loading").first.wait_for(state="detached", timeout=20_000)
 
     def shot(self, name: str) -> None:

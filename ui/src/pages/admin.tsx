@@ -81,7 +81,7 @@ function Config() {
       return (
         <Card>
           <div class="filters"><input type="search" data-search placeholder={t("admin.search_config")} aria-label={t("admin.search_config")} value={sought} onInput={(event) => setSought(event.currentTarget.value)} /><Copy text="penstock admin show" /></div>
-          <table class="plain"><tbody>{shown.slice(0, 1_000).map(([path, value]) => <tr key={path}><td><code>{path}</code></td><td>{value}</td></tr>)}</tbody></table>
+          <table class="plain config"><tbody>{shown.slice(0, 1_000).map(([path, value]) => <tr key={path}><td><code>{path}</code></td><td>{value}</td></tr>)}</tbody></table>
         </Card>
       );
     }}</Shown>
@@ -127,9 +127,9 @@ function Tokens() {
       {made ? <div class="banner"><p>{t("token.made")}</p><Copy text={made.token} /></div> : null}
       <Shown of={tokens}>{(list) => list.tokens.length ? (
         <table class="plain">
-          <thead><tr><th>{t("token.id")}</th><th>{t("job.user")}</th><th>{t("token.level")}</th><th class="rank-2">{t("token.note")}</th><th class="rank-2">{t("token.created")}</th><th>{t("token.expires")}</th><th /></tr></thead>
+          <thead><tr><th>{t("token.id")}</th><th>{t("job.user")}</th><th>{t("token.level")}</th><th class="rank-2">{t("token.note")}</th><th class="rank-2">{t("token.created")}</th><th class="rank-1">{t("token.expires")}</th><th /></tr></thead>
           <tbody>{list.tokens.map((one) => (
-            <tr key={one.id}><td><code>{one.id}</code></td><td>{one.user}{one.by !== one.user ? <span class="faint"> {t("token.by", { by: one.by })}</span> : null}</td><td>{t(`token.level_${one.level}`)}</td><td class="rank-2">{one.note}</td><td class="rank-2"><Time ms={one.created_ms} /></td><td>{one.expires_ms ? <Time ms={one.expires_ms} relative /> : t("token.never")}</td>
+            <tr key={one.id}><td><code>{one.id}</code></td><td>{one.user}{one.by !== one.user ? <span class="faint"> {t("token.by", { by: one.by })}</span> : null}</td><td>{t(`token.level_${one.level}`)}</td><td class="rank-2">{one.note}</td><td class="rank-2"><Time ms={one.created_ms} /></td><td class="rank-1">{one.expires_ms ? <Time ms={one.expires_ms} relative /> : t("token.never")}</td>
               <td><button type="button" class="small danger" onClick={() => setRevoking(one.id)}>{t("token.revoke")}</button></td></tr>
           ))}</tbody>
         </table>

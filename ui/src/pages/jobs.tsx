@@ -45,7 +45,7 @@ export function Page() {
   const live = Object.values(list.totals).reduce((a, b) => a + b, 0);
   return (
     <>
-      <Head title={t("nav.jobs")} sub={t("jobs.live", { n: live })}>
+      <Head title={t("nav.jobs")} sub={list.busy && !list.rows.length ? "…" : t("jobs.live", { n: live })}>
         {maySubmit() ? <A to="/submit" class="button primary">{t("nav.submit")}</A> : null}
       </Head>
       <div class="filters" role="search">
