@@ -101,7 +101,7 @@ def _ways(found: NotificationList) -> str:
     ways = [f"--email to {listed(channels.email_domains)}"] if channels.email_domains else []
     ways += [f"--webhook and --slack to {listed(channels.webhook_hosts)}"] if channels.webhook_hosts else []
     ways += [f"--command {' or '.join(channels.commands)}"] if channels.commands else []
-    return "; ".join(ways) or "an administrator has to declare a way first: `notifications` in the cluster file"
+    return "; ".join(ways) or "an administrator has to declare a channel first: `notifications` in the cluster file"
 
 
 @notify.command("test")

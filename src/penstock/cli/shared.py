@@ -54,7 +54,7 @@ def _watched(
 
 def _formed(
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FORM", help="wide, json, yaml, csv or name (what one types).")
+        str, typer.Option("--output", "-o", metavar="FORM", help="wide, json, yaml, csv or name (for arguments).")
     ] = "",
     template: Annotated[
         str, typer.Option("--format", metavar="TEXT", help="A line for each, with fields: '{id} {name}'.")

@@ -64,13 +64,22 @@ def test_without_textual_it_is_said_how_to_get_it(printed, monkeypatch: pytest.M
         ("array:x", "the filter has 'array:x', expected array:NUMBER"),
         ("user:", "the filter has 'user:', expected user:TEXT"),
         ("label:x", "the filter has 'label:x', expected label:NAME=VALUE"),
-        ("queue:a queue:b", "queue stands twice in the filter"),
+        ("queue:a queue:b", "the filter has queue: twice"),
     ],
 )
 def test_a_filter_that_cannot_be_read_names_what_was_expected(typed: str, wrong: str) -> None:
     with pytest.raises(InvalidInput) as told:
         job_query(ListWanted("queue", typed), "ann")
     assert told.value.message == wrong
+
+
+def test_my_jobs_say_where_jobs_of_a_user_are_filtered() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        job_query(ListWanted("mine", "user:ann"), "ann")
+    assert (refused.value.message, refused.value.hint) == (
+        "My jobs has no filter user:",
+        "filter Running or Queue by user:",
+    )
 
 
 def test_a_filter_becomes_a_query() -> None:

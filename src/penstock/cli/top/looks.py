@@ -163,8 +163,7 @@ def job_query(wanted: ListWanted, user: str) -> dict[str, Any]:
         if name == "label":
             query.setdefault("label", []).append(text)
         elif query.get(name):
-            again = f"{name} stands twice in the filter" if name != "user" else "these are the jobs of one user already"
-            raise InvalidInput(again, hint="one of each")
+            raise _twice(name, wanted.view)
         else:
             query[name] = text
     if not query.get("array"):
@@ -190,6 +189,12 @@ def _parsed(text: str) -> Iterator[tuple[str, str]]:
             yield name, rest
     if searched:
         yield "search", " ".join(searched)
+
+
+def _twice(name: str, view: str) -> InvalidInput:
+    if view == "mine" and name == "user":
+        return InvalidInput("My jobs has no filter user:", hint="filter Running or Queue by user:")
+    return InvalidInput(f"the filter has {name}: twice", hint=f"leave one {name}: out")
 
 
 def _jobs(client: Client, wanted: ListWanted, user: str, now_ms: int, limit: int) -> Listing:

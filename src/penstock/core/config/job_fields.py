@@ -189,6 +189,6 @@ FIELDS: dict[str, Field] = {
     ),
     "workdir": text("directory to start in", most=PATH_MAX),
     "labels": pairs("labels of the job", m.LABELS_MAX),
-    "notify": job_events("events of it that are sent to you, by all ways that you have set (as set for all your jobs)"),
+    "notify": job_events("events of it that are sent to you, to all your destinations (as set for all your jobs)"),
     "checkpoint": section("how the program is asked to save", _CHECKPOINT),
 }
