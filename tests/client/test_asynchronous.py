@@ -13,7 +13,6 @@ import pytest
 from penstock.client import AsyncClient, Client, JobFailed, ServerNotRunning, following
 from penstock.core.model.errors import InvalidInput
 from penstock.testing.server import InProcessServer
-from tests.client.test_functions import keys as keys
 from tests.client.test_handles import pass_time
 
 WAIT_S = 30

@@ -13,7 +13,6 @@ import pytest
 from penstock.client import Client, PenstockExecutor, bulk
 from penstock.core.model.errors import InvalidInput
 from tests.client.test_functions import client as client
-from tests.client.test_functions import keys as keys
 
 WAIT_S = 30
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # jobs do not find the modules of tests

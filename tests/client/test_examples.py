@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.test_functions import keys as keys
 from tests.server.harness import environment
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -21,15 +21,6 @@ from penstock.privatefiles import NotPrivate
 WAIT_S = 30
 
 
-@pytest.fixture(scope="session")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of this user's key, for all tests of a run."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("config")
-        patch.setenv("XDG_CONFIG_HOME", str(folder))
-        yield folder / "penstock" / "functions.key"
-
-
 @pytest.fixture
 def client(server, keys) -> Iterator[Client]:
     with Client.connect(data=server.data.root) as made:
@@ -179,6 +170,7 @@ def test_clients_of_one_user_share_one_key(client, server, keys):
 
 
 def test_a_key_that_others_may_read_or_write_is_refused(client, keys):
+    assert client.function_key.value
     for mode in (0o640, 0o622):
         keys.chmod(mode)
         client._key = None
