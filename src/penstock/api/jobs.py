@@ -169,7 +169,7 @@ class JobSeriesList(msgspec.Struct, frozen=True):
     from_ms: int
     until_ms: int
     total_steps: int
-    """As its programs last told; 0: unknown."""
+    """As its programs last reported; 0: unknown."""
     series: list[JobSeries]
 
 

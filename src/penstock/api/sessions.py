@@ -26,7 +26,7 @@ class SignInBegun(msgspec.Struct, frozen=True):
     url: str
     state: str
     code_verifier: str
-    """Goes with the code, and to nobody else before (PKCE, RFC 7636)."""
+    """The verifier of PKCE (RFC 7636): sent with the code, and never before."""
     expires_ms: int
 
 

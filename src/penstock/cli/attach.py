@@ -21,7 +21,7 @@ INTERRUPTED = 130
 def attach(
     job: JobArgument,
     rank: Annotated[int | None, typer.Option(help="Only this replica.", min=0)] = None,
-    tail: Annotated[int, typer.Option("--tail", "-n", help="Begin with so many last lines of each output.", min=0)] = 0,
+    tail: Annotated[int, typer.Option("--tail", "-n", help="Begin with the last N lines of each output.", min=0)] = 0,
 ) -> None:
     """Follow a job's output from now on. Exits with the job's exit code; Ctrl-C detaches, and the job goes on."""
     client = client_of()
