@@ -413,6 +413,7 @@ OPERATIONS = {
     "GET /jobs/{job_id}/logs/search": Row("see", query="?attempt=1&q=e", targets=SEEN),
     "GET /jobs/{job_id}/attempts": Row("see", targets=SEEN),
     "GET /jobs/{job_id}/series": Row("see", targets=SEEN),
+    "GET /jobs/{job_id}/reported": Row("see", targets=SEEN),
     "POST /jobs/actions": Row("act on many", body={"action": "cancel", "select": Named("select")}),
     "POST /jobs/{job_id}/cancel": Row("act", live=False),
     "POST /jobs/{job_id}/checkpoint": Row("act", 409),

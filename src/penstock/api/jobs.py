@@ -173,6 +173,54 @@ class JobSeriesList(msgspec.Struct, frozen=True):
     series: list[JobSeries]
 
 
+class ReportedLine(msgspec.Struct, frozen=True):
+    """The curve of one attempt, in the order in which it was reported; all lists have one entry a point.
+
+    A point stands for one report, or for some in a row where there are more than can be shown.
+    """
+
+    attempt: int
+    steps: list[int]
+    """The step of the last of them."""
+    times_ms: list[int]
+    """When that was reported, by the clock of its node; 0: unknown."""
+    values: list[float | None]
+    """The mean of the finite numbers; null: there was none."""
+    not_finite: list[int]
+    """Numbers that were NaN or infinite."""
+
+
+class ReportedMetric(msgspec.Struct, frozen=True):
+    """A number that a job's programs report, over its attempts in order: at most 500 points together."""
+
+    name: str
+    lines: list[ReportedLine]
+    last: float | None
+    """The latest finite number; null: there was none. So with those below, of what was read."""
+    lowest: float | None
+    highest: float | None
+
+
+class ReportedList(msgspec.Struct, frozen=True):
+    """What one rank of a job has reported: `loss` first, then by when the latest attempt first reported it."""
+
+    id: int
+    rank: int
+    ranks: list[int]
+    """All ranks that have an output, the lowest 1,000."""
+    attempts: list[int]
+    """Those that were looked at: the latest, in order."""
+    metrics: list[ReportedMetric]
+    size_bytes: int
+    """Of the reports of these attempts."""
+    read_bytes: int
+    """Of them, for this answer; if fewer, evenly spread parts were read."""
+    attempts_left_out: int = 0
+    """Earlier attempts beyond the limit."""
+    metrics_left_out: bool = False
+    """Whether it reports more metrics than the limit."""
+
+
 class LogLine(msgspec.Struct, frozen=True):
     """A line of an output that matches."""
 

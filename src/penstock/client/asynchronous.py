@@ -225,6 +225,7 @@ class AsyncClient:
     job_eta = _later(ApiClient.job_eta)
     diagnosis = _later(ApiClient.diagnosis)
     series = _later(ApiClient.series)
+    reported = _later(ApiClient.reported)
     checkpoint = _later(ApiClient.checkpoint)
     job_events = _later(ApiClient.job_events)
     cluster = _later(ApiClient.cluster)

@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.api import types as api
 from penstock.api.invoices import InvoiceList
-from penstock.api.jobs import ActionAnswer, AttemptList, JobSeriesList, LogMatches
+from penstock.api.jobs import ActionAnswer, AttemptList, JobSeriesList, LogMatches, ReportedList
 from penstock.api.quotas import PoolList, QuotaList
 from penstock.api.usage import UsageList, WasteList
 from penstock.client import proof
@@ -161,6 +161,10 @@ class ApiClient(HistoryCalls):
     def series(self, job_id: int) -> JobSeriesList:
         """Return what a job's programs told over time, and its size."""
         return self._call("GET", f"/jobs/{job_id}/series", JobSeriesList)
+
+    def reported(self, job_id: int, rank: int = 0) -> ReportedList:
+        """Return the curves of the numbers that one rank of a job reports, such as its loss."""
+        return self._call("GET", f"/jobs/{job_id}/reported", ReportedList, query={"rank": rank})
 
     def checkpoint(self, job_id: int) -> None:
         """Ask a running program to save and carry on."""

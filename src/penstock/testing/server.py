@@ -55,7 +55,7 @@ LOOK_S = 0.2
 
 
 class NoOutputs:
-    """Outputs of programs that print nothing."""
+    """Outputs of programs that print and report nothing."""
 
     def listed(self, job_id: JobId) -> list[tuple[AttemptNumber, Rank, int]]:
         return []
@@ -68,6 +68,11 @@ class NoOutputs:
     def size(self, job_id: JobId, attempt: AttemptNumber, rank: Rank) -> int | None:
         return None
 
+    def read_report(
+        self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int
+    ) -> tuple[int, bytes] | None:
+        return None
+
 
 class InProcessServer:
     """Use as a context manager: it answers inside, its nodes are ready, and nothing is left after.
@@ -76,7 +81,7 @@ class InProcessServer:
         cluster: a cluster file as plain data; by default two nodes n1, n2 with four simulated devices each.
         policies: order policies of your own, which its queues name as `ext:NAME`.
         behaviour: returns the behaviour of a replica's program.
-        outputs: what programs have printed; by default nothing.
+        outputs: what programs have printed and reported; by default nothing.
     Raises: InvalidInput naming every problem of the cluster file.
     """
 

@@ -40,6 +40,11 @@ class Printed:
         data = self.written.get((job_id, attempt, rank))
         return None if data is None else len(data)
 
+    def read_report(
+        self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int
+    ) -> tuple[int, bytes] | None:
+        return None
+
 
 class Screen:
     """Types keys and reads what is seen."""

@@ -267,11 +267,11 @@ def test_children_that_outlive_their_program_are_ended_before_its_exit_is_told(s
 
 
 def test_an_exit_is_told_until_it_is_acknowledged_and_then_forgotten(server):
-    key = server.start("true")
+    key = server.start("sh", "-c", 'echo "{}" > "$PENSTOCK_REPORT_FILE"')
     server.ended(key)
     server.next_inventory(lambda r: any(s.key == key for s in r.replicas))
     server.acknowledge(key)
-    assert not server.data.report(key).exists()
+    assert server.data.report(key).read_text() == "{}\n", "kept as long as the output"
 
 
 def test_a_start_for_a_former_life_of_the_node_is_not_carried_out(server):

@@ -294,12 +294,21 @@ class _Past:
 
 
 def _outputs(folder: DataFolder) -> None:
-    """Let a finished job of the own tenant have large outputs, and many."""
+    """Let a finished job of the own tenant have large outputs and reports, and many."""
     job_id = first_own_finished()
     for attempt in range(1, OUTPUTS + 1):
         path = folder.output(ReplicaKey(job_id, attempt, 0))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"RuntimeError: x\n" * (2**17 if attempt == 1 else 1))
+    for attempt in range(OUTPUTS - 7, OUTPUTS + 1):
+        folder.report(ReplicaKey(job_id, attempt, 0)).write_bytes(_worst_report(attempt))
+
+
+def _worst_report(attempt: int) -> bytes:
+    """Return a report that is costly to draw: short lines of one number, of all that are shown, and of many more."""
+    numbers = (1, 31, 2_000)[attempt % 3]
+    line = '{"kind":"progress","step":1,' + ",".join(f'"{i}":1.5' for i in range(numbers)) + "}\n"
+    return line.encode() * (2**22 // len(line))
 
 
 def first_record_of_controller() -> int:

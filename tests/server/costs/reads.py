@@ -65,11 +65,12 @@ def _jobs() -> Iterator[Case]:
     yield _read(
         f"/jobs/{past.own_gang()}/explanation", "a job of 64 groups and 8 other shapes", operation=f"{one}/explanation"
     )
-    for part in ("eta", "diagnosis", "explanation", "events", "outputs", "attempts", "series"):
+    for part in ("eta", "diagnosis", "explanation", "events", "outputs", "attempts", "series", "reported"):
         where = f"/jobs/{{job_id}}/{part}"
         yield _read(f"/jobs/{live}/{part}", "a waiting job", operation=where)
         yield _read(f"/jobs/{ended}/{part}", "a finished job", operation=where)
         yield _read(f"/jobs/{WORST_NUMBER}/{part}", "none", operation=where, statuses=REFUSED, beyond=True)
+    yield _read(f"/jobs/{ended}/reported?rank={2**31}", "no rank", operation="/jobs/{job_id}/reported")
     logs = "/jobs/{job_id}/logs"
     yield _read(f"/jobs/{ended}/logs?attempt=1&limit=1048576", "a MiB", operation=logs)
     yield _read(f"/jobs/{ended}/logs?attempt=1&offset={2**62}", "from far behind its end", operation=logs)

@@ -1,5 +1,6 @@
 """What became of one job: attempts with their ranks, series, and lines of its outputs."""
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -10,8 +11,18 @@ from penstock.core.model import events as ev
 from penstock.server.views.story import POINTS_MAX, attempt_list, series_list, thinned
 from penstock.testing.harness import cluster, note
 from penstock.testing.server import InProcessServer
+from tests.server.harness import SOURCES
 
 OUTPUT = "import sys\nfor i in range(5000):\n    print('step', i)\nprint('Error: out of 内存')\nprint('step end')"
+
+
+TRAINS = """
+from penstock import training
+with training.session() as run:
+    for step in run.steps(5):
+        run.report(loss=(4.0, 2.0, float("nan"), 1.0, 0.5)[step], **{"eval/accuracy": step / 4})
+        run._reporter._last_progress_s = -1e9  # each report is written, however fast
+"""
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +104,21 @@ def test_for_whom_a_job_made_room_is_shown_to_those_who_see_that_job():
         77,
         None,
     ]
+
+
+def test_what_a_program_reports_is_drawn_also_once_it_has_ended(jobs):
+    job = jobs.submit([sys.executable, "-c", TRAINS], env={"PYTHONPATH": SOURCES})
+    assert jobs.ended(job).state == "succeeded"
+    found = jobs.client.reported(job)
+    loss, accuracy = found.metrics[:2]
+    assert (loss.name, loss.last, loss.lowest, loss.highest) == ("loss", 0.5, 0.5, 4)
+    (line,) = loss.lines
+    assert (line.steps, line.values) == ([1, 2, 3, 4, 5], [4, 2, None, 1, 0.5])
+    assert line.not_finite == [0, 0, 1, 0, 0]
+    assert line.times_ms == sorted(line.times_ms)
+    assert (accuracy.name, accuracy.lines[0].values) == ("eval/accuracy", [0, 0.25, 0.5, 0.75, 1])
+    assert (found.rank, found.ranks, found.attempts, found.read_bytes) == (0, [0], [1], found.size_bytes)
+    assert jobs.client.reported(job, 1).metrics == []
 
 
 def test_lines_are_found_from_the_end_and_a_cursor_goes_on(jobs, printed):

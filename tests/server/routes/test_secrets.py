@@ -49,6 +49,14 @@ def everything(server: Server, job_id: int) -> str:
     return b"\n".join(texts).decode()
 
 
+def test_a_value_in_a_report_is_no_name_of_a_metric(server, kept, jobs):
+    line = '{\\"kind\\":\\"progress\\",\\"step\\":1,\\"a\\":1,\\"$TOKEN\\":2}'
+    job = jobs.submit(f'echo "{line}" > "$PENSTOCK_REPORT_FILE"', secrets=[kept])
+    assert jobs.ended(job).state == "succeeded"
+    assert [one.name for one in jobs.client.reported(job).metrics] == ["a"]
+    assert VALUE not in server.http("GET", f"/api/v1/jobs/{job}/reported").body.decode()
+
+
 def test_a_program_gets_the_value_and_nothing_else_shows_it(server, kept, jobs):
     proof = 'test "$TOKEN" = tok_Zq81$(echo hPwx55) && test "$AGAIN" = "$TOKEN" && echo "got $TOKEN"'
     job = jobs.submit(proof, secrets={"TOKEN": kept, "AGAIN": kept})

@@ -20,6 +20,7 @@ from penstock.engines.processes.accounts import cannot_be
 from penstock.engines.processes.boxes import Box, Containment, kill_inside
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import Process
+from penstock.engines.processes.reportfiles import thin_report
 from penstock.engines.processes.spawn import NEVER_RAN_CODE, port_is_free, spawn
 
 log = logging.getLogger(__name__)
@@ -313,10 +314,13 @@ class Replicas:
         self._on_gone(key, info)
 
     def forget(self, key: ReplicaKey) -> None:
-        """Drop the files of a replica whose exit is in the server's log."""
+        """Drop what is needed no longer of a replica whose exit is in the server's log; its output and report stay."""
         self._journal.write(JournalLine(key, "forgotten"))
-        for path in (self._data.report(key), self._data.never_ran(key)):
-            path.unlink(missing_ok=True)
+        self._data.never_ran(key).unlink(missing_ok=True)
+        try:
+            thin_report(self._data.report(key))
+        except OSError as error:
+            log.warning("a long report stays as it is: %s: %s", self._data.report(key), error)
 
 
 def catchers(leader: int, pids: Sequence[int], number: int) -> list[int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.engines.processes.paths import DataFolder
+from penstock.engines.processes.reportfiles import read_report
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,12 @@ class LocalOutputs:
             return offset, os.pread(descriptor, limit, offset)
         finally:
             os.close(descriptor)
+
+    def read_report(
+        self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int
+    ) -> tuple[int, bytes] | None:
+        """Return (bytes of the report file, up to `limit` of them from `offset` on), or None when there is none."""
+        return read_report(self._data.report(ReplicaKey(job_id, attempt, rank)), offset, limit)
 
 
 def bound_output(path: Path, most_bytes: int) -> bool:

@@ -36,7 +36,7 @@ LISTING = CostBudget(cpu_ms=4_000, memory_mib=96, log_kib=0, loop_ms=30, control
 LOG = CostBudget(cpu_ms=1_500, memory_mib=128, log_kib=0, loop_ms=150, control_ms=20)
 """Pages of the log: up to 32 MiB."""
 SEARCH = CostBudget(cpu_ms=1_500, memory_mib=32, log_kib=0, loop_ms=20, control_ms=20, pause_ms=80)
-"""4 MiB of an output."""
+"""4 MiB of an output, or 2 MiB of reports."""
 SUM = CostBudget(cpu_ms=6_000, memory_mib=160, log_kib=0, loop_ms=20, control_ms=20, pause_ms=400)
 """Folds of the whole log."""
 DOCUMENT = CostBudget(cpu_ms=9_000, memory_mib=400, log_kib=0, loop_ms=20, control_ms=20)
@@ -72,6 +72,7 @@ BUDGETS: dict[str, CostBudget] = {
     "GET /jobs/{job_id}/logs/search": SEARCH,
     "GET /jobs/{job_id}/attempts": LIGHT,
     "GET /jobs/{job_id}/series": LIGHT,
+    "GET /jobs/{job_id}/reported": SEARCH,
     "POST /jobs/{job_id}/cancel": CHANGE,
     "POST /jobs/{job_id}/checkpoint": CHANGE,
     "POST /jobs/actions": ACTION,

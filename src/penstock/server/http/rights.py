@@ -59,6 +59,7 @@ RIGHTS: dict[str, Right] = {
     "GET /jobs/{job_id}/logs/search": SEEN,
     "GET /jobs/{job_id}/attempts": SEEN,
     "GET /jobs/{job_id}/series": SEEN,
+    "GET /jobs/{job_id}/reported": SEEN,
     "GET /jobs/{job_id}/eta": SEEN,
     "GET /jobs/{job_id}/diagnosis": SEEN,
     "POST /jobs/{job_id}/cancel": ACTING,

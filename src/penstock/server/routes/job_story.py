@@ -6,7 +6,7 @@ from fastapi import FastAPI, Query
 from starlette.responses import Response
 
 from penstock.api import types as api
-from penstock.api.jobs import AttemptList, JobSeriesList, LogMatches
+from penstock.api.jobs import AttemptList, JobSeriesList, LogMatches, ReportedList
 from penstock.core.model.events import Record
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.server.backend import Backend
@@ -14,6 +14,7 @@ from penstock.server.http.responses import ApiError, answer
 from penstock.server.logsearch import LINES_MAX, Read, finder, search, tail
 from penstock.server.routes.jobs import JobIdPath, JobViews
 from penstock.server.routes.openapi import returns
+from penstock.server.views.reported import reported
 from penstock.server.views.story import attempt_list, series_list
 
 MATCHES_MAX = 1_000
@@ -29,6 +30,7 @@ BeforeQuery = Annotated[int, Query(ge=0, le=END, description="only lines that be
 def job_story_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     jobs = JobViews(backend)
     _story_routes(app, backend, caller, jobs)
+    _reported_route(app, backend, caller, jobs)
     _output_routes(app, backend, caller, jobs)
     _search_route(app, backend, caller, jobs)
 
@@ -69,6 +71,32 @@ def _story_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) -
             return answer(series_list(records, backend.clock.unix_ms()))
 
         return await backend.pools.reads.run(compute)
+
+
+def _reported_route(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) -> None:
+    @app.get("/api/v1/jobs/{job_id}/reported", **returns(ReportedList))
+    async def job_reported(who: caller, job_id: JobIdPath, rank: RankQuery = 0) -> Response:
+        """Return the curves of the numbers that one rank of a job reports (loss, accuracy, ...), attempts apart.
+
+        At most 32 metrics of 500 points. Read from up to 2 MiB of its report files; of longer ones evenly spread parts.
+        """
+        await jobs.any(who, job_id)
+
+        def compute() -> Response:
+            outputs, job = backend.outputs, JobId(job_id)
+            return answer(
+                reported(
+                    job_id,
+                    rank,
+                    outputs.listed(job),
+                    lambda attempt, offset, limit: outputs.read_report(
+                        job, AttemptNumber(attempt), Rank(rank), offset, limit
+                    ),
+                )
+            )
+
+        question = ("reported", job_id, rank)  # whose answer is the same for all who see the job
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
 
 
 def _output_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) -> None:

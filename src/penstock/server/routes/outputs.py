@@ -1,4 +1,4 @@
-"""Outputs of replicas, without the values of their secrets."""
+"""Outputs and reports of replicas, without the values of their secrets."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ JOBS_KEPT = 10_000
 
 
 class Outputs(Protocol):
-    """Reads outputs of replicas."""
+    """Reads outputs and reports of replicas."""
 
     def listed(self, job_id: JobId) -> list[tuple[AttemptNumber, Rank, int]]:
         """Return (attempt, rank, bytes) of each output of the job, in order."""
@@ -25,6 +25,12 @@ class Outputs(Protocol):
 
     def size(self, job_id: JobId, attempt: AttemptNumber, rank: Rank) -> int | None:
         """Return the bytes of an output, with what was given up of it, or None when there is no such output."""
+        ...
+
+    def read_report(
+        self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int
+    ) -> tuple[int, bytes] | None:
+        """Return (bytes of the report file, up to `limit` of them from `offset` on), or None when there is none."""
         ...
 
 
@@ -54,6 +60,20 @@ class CensoredOutputs:
 
     def size(self, job_id: JobId, attempt: AttemptNumber, rank: Rank) -> int | None:
         return self._outputs.size(job_id, attempt, rank)
+
+    def read_report(
+        self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int
+    ) -> tuple[int, bytes] | None:
+        found = self._outputs.read_report(job_id, attempt, rank, offset, limit)
+        values = self._values(job_id)
+        if found is None or not found[1] or not values:
+            return found
+        size, piece = found
+        reach = max(len(value.encode()) for value in values) - 1
+        begin, end = max(0, offset - reach), offset + len(piece)
+        before = self._outputs.read_report(job_id, attempt, rank, begin, offset - begin) or (0, b"")
+        after = self._outputs.read_report(job_id, attempt, rank, end, reach) or (0, b"")
+        return size, blotted_piece(before[1], piece, after[1], values)
 
     def _exactly(self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int) -> bytes:
         """Return the bytes at `offset`, none where there is a gap."""
