@@ -7,7 +7,7 @@ import pytest
 
 from penstock.testing.server import InProcessServer
 from tests.web.browsing import Viewer, chromium
-from tests.web.world import declared, filled
+from tests.web.world import Reports, declared, filled
 
 
 class World(NamedTuple):
@@ -17,7 +17,7 @@ class World(NamedTuple):
 
 @pytest.fixture(scope="session")
 def world() -> Iterator[World]:
-    with InProcessServer(declared()) as server:
+    with InProcessServer(declared(), outputs=Reports()) as server:
         yield World(server, filled(server))
 
 

@@ -1,10 +1,11 @@
-"""The output of a real job on its page: as written, followed, searched, downloaded; and why one failed."""
+"""Output and reports of real jobs on their pages: as written, followed, searched, drawn; and why one failed."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.server.harness import Jobs, Server
+from tests.server.harness import SOURCES, Jobs, Server
 from tests.web.browsing import Viewer
 
 PRINTS = """
@@ -13,6 +14,16 @@ for i in 1 2 3; do echo "line $i needle"; done
 printf 'progress 1\\rprogress 2\\n'
 while [ ! -e "$PENSTOCK_CHECKPOINT_DIR/../go" ]; do sleep 0.05; done
 echo and on; sleep 600
+"""
+
+TRAINS = """
+import os, time
+from penstock import training
+with training.session() as run:
+    for step in run.steps(6):
+        run.report(loss=(4.0, float("nan"), 2.0, 1.0, 0.5, 0.0625)[step], **{"eval/f1": 0.5})
+        run._reporter._last_progress_s = -1e9  # each report is written, however fast
+        while step == 3 and not os.path.exists(os.environ["GO"]): time.sleep(0.05)
 """
 
 
@@ -77,3 +88,35 @@ def test_a_failed_job_says_why_first(real, page_of):
     one.page.locator(".card:has-text('Diagnosis') >> text=nothere").first.wait_for()
     one.page.get_by_role("link", name="See its output").click()
     one.page.locator(".log-line:has-text('ModuleNotFoundError')").wait_for()
+
+
+def test_numbers_that_a_program_reports_are_drawn_while_it_runs(real, page_of, tmp_path):
+    jobs = Jobs(real.client)
+    go = tmp_path / "go"
+    number = jobs.submit([sys.executable, "-c", TRAINS], name="trains", env={"PYTHONPATH": SOURCES, "GO": str(go)})
+    one = page_of(f"/jobs/{number}?tab=metrics")
+    loss = one.page.locator(".card:has(h2:text-is('Loss'))")
+    loss.locator("text=between 1 and 4").wait_for()
+    assert loss.locator(".strange").inner_text() == "1 value was NaN or infinite"
+    assert loss.get_by_role("img").get_attribute("aria-label") == "Loss by step, 1 attempt. Latest: 1 at step 4"
+    go.touch()
+    loss.locator("strong:text-is('0.0625')").wait_for()
+    assert jobs.ended(number).state == "succeeded"
+    over = loss.locator(".u-over")
+    over.hover(position={"x": over.bounding_box()["width"] - 1, "y": 50})
+    assert loss.locator(".u-legend .u-value").nth(1).inner_text() == "0.0625"
+    one.page.get_by_role("button", name="Logarithmic").click()
+    one.page.get_by_label("Smoothing").fill("0.5")
+    assert "scale=log" in one.page.url
+    assert "smooth=0.5" in one.page.url
+    assert loss.locator(".u-legend .u-series.raw").count() == 1
+    assert one.page.locator("main h2").all_inner_texts()[:3] == ["Reported by the program", "Loss", "eval/f1"]
+
+
+def test_where_nothing_is_reported_the_page_says_how_to(real, page_of):
+    jobs = Jobs(real.client)
+    number = jobs.submit("true", name="says nothing")
+    jobs.ended(number)
+    one = page_of(f"/jobs/{number}?tab=metrics")
+    one.page.locator("text=The program reports no numbers").wait_for()
+    assert "run.report(loss=loss" in one.page.locator(".empty code").inner_text()

@@ -1,8 +1,11 @@
 """A cluster with something on every page: racks, models, tenants, queues, users of all roles, jobs in all states."""
 
+import math
 from typing import Any
 
-from penstock.testing.server import InProcessServer
+from penstock.core.model.ids import AttemptNumber, JobId, Rank
+from penstock.testing.server import InProcessServer, NoOutputs
+from penstock.training.reports import encode_line
 
 ROLES = ("admin", "operator", "viewer", "tenant_admin", "member")
 """What the users of the world are called after."""
@@ -11,6 +14,35 @@ HOSTILE = "<img src=x onerror=alert(1)>'\"--></script><svg onload=alert(2)>"
 OTHER = "zebra"
 """The tenant that member and tenant_admin do not see, and a part of all that it has."""
 HOUR_S = 3_600
+
+
+class Reports(NoOutputs):
+    """Reports of a training of two attempts, the first job's."""
+
+    def __init__(self) -> None:
+        self._written = {(1, 1): self._report(1, 140), (1, 2): self._report(120, 400)}
+
+    def _report(self, begin: int, end: int) -> bytes:
+        return b"".join(
+            encode_line(
+                {"time_ms": 1_000 * step, "kind": "progress", "step": step, "loss": self._loss(step)}
+                | {"eval/accuracy": 1 - math.exp(-step / 90), "learning_rate": 1e-4 * (1 - step / 500), HOSTILE: 1.0}
+            )
+            for step in range(begin, end)
+        )
+
+    @staticmethod
+    def _loss(step: int) -> float:
+        return math.nan if step == 77 else 3 * math.exp(-step / 80) + 0.1 * math.sin(step) ** 2
+
+    def listed(self, job_id: JobId) -> list[tuple[AttemptNumber, Rank, int]]:
+        return [(AttemptNumber(attempt), Rank(0), 0) for job, attempt in self._written if job == job_id]
+
+    def read_report(
+        self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int
+    ) -> tuple[int, bytes] | None:
+        data = self._written.get((job_id, attempt))
+        return None if data is None else (len(data), data[offset : offset + limit])
 
 
 def declared() -> dict[str, Any]:

@@ -1814,6 +1814,37 @@ export type ReplicaView = {
   exit: string;
 };
 
+/** The curve of one attempt, in the order in which it was reported; all lists have one entry a point. */
+export type ReportedLine = {
+  attempt: number;
+  steps: Array<number>;
+  times_ms: Array<number>;
+  values: Array<number | null>;
+  not_finite: Array<number>;
+};
+
+/** What one rank of a job has reported: `loss` first, then by when the latest attempt first reported it. */
+export type ReportedList = {
+  id: number;
+  rank: number;
+  ranks: Array<number>;
+  attempts: Array<number>;
+  metrics: Array<ReportedMetric>;
+  size_bytes: number;
+  read_bytes: number;
+  attempts_left_out: number;
+  metrics_left_out: boolean;
+};
+
+/** A number that a job's programs report, over its attempts in order: at most 500 points together. */
+export type ReportedMetric = {
+  name: string;
+  lines: Array<ReportedLine>;
+  last: number | null;
+  lowest: number | null;
+  highest: number | null;
+};
+
 /** Whole nodes of a pool kept from `start_ms` to `end_ms` for jobs of one tenant (all jobs of it, any queue). */
 export type Reservation = {
   name: string;

@@ -1,13 +1,14 @@
 // One job: where it is, why it waits and what would help, its attempts, output, metrics, cost and record.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { get, me, post } from "../api/client";
-import type { ActionAnswer, AttemptList, Diagnosis, Edit, Explanation, JobEta, JobSeriesList, JobView, Record as LogRecord, ToldEta, UsageList } from "../api/types.gen";
+import type { ActionAnswer, AttemptList, Diagnosis, Edit, Explanation, JobEta, JobSeries, JobSeriesList, JobView, Record as LogRecord, ReportedList, ToldEta, UsageList } from "../api/types.gen";
 import { useFresh, useGet } from "../api/use";
 import { bytes, deviceHours, now, number, span } from "../format";
 import { has, t, word } from "../i18n";
 import { A, Card, Confirm, Copy, Dialog, Empty, Field, Head, note, Problem, Shown, State, Tabs, Time } from "../parts/basics";
 import { Curve } from "../parts/charts";
 import { Log } from "../parts/log";
+import { Reported } from "../parts/reported";
 import { Waterfall } from "../parts/waterfall";
 import { query, setQuery } from "../router";
 import { Act } from "./jobs";
@@ -267,20 +268,50 @@ function Cost(props: { of: JobView }) {
   );
 }
 
+/** What its program reports, by step; and what the scheduler notes of it, by time. */
 function Metrics(props: { id: number; live: boolean }) {
   const series = useGet<JobSeriesList>(`/jobs/${props.id}/series`);
-  useFresh(["jobs"], series.reload, 5_000, (changes) => props.live && !!changes.jobs?.some((one) => one.id === props.id));
+  const reported = useGet<ReportedList>(`/jobs/${props.id}/reported`, { rank: Number(query.value.get("rank") ?? 0) });
+  useFresh(["jobs"], () => { series.reload(); reported.reload(); }, 5_000, (changes) => !!changes.jobs?.some((one) => one.id === props.id));
+  const everyMs = (reported.value?.size_bytes ?? 0) < QUICK_BYTES ? 5_000 : 15_000;
+  useEffect(() => {
+    const timer = props.live ? setInterval(() => document.hidden || reported.reload(), everyMs) : undefined;
+    return () => clearInterval(timer);
+  }, [props.live, everyMs, reported.reload]);
+  const reports = new Set(reported.value?.metrics.map((one) => one.name));
   return (
-    <Shown of={series}>{(list) => list.series.length ? (
-      <div class="grid">
-        {list.series.map((one) => (
-          <Card key={one.name} title={has(`series.${one.name}`) ? t(`series.${one.name}`) : one.name}>
-            <Curve label={one.name} unit={one.unit === "share" ? "" : one.unit} times={one.points.map((point) => (point as unknown as { time_ms: number }).time_ms)}
-              lines={[{ name: one.name, values: one.points.map((point) => (point as unknown as { value: number }).value) }]} format={one.unit === "bytes" ? bytes : one.unit === "share" ? (value) => `${Math.round(value * 100)} %` : undefined} />
-          </Card>
-        ))}
-      </div>
-    ) : <Empty title={t("job.no_metrics")} hint={t("job.no_metrics_hint")} command="run.report(loss=loss)" />}</Shown>
+    <>
+      <Shown of={reported}>{(list) => <Reported of={list} live={props.live} />}</Shown>
+      <Shown of={series}>{(list) => list.series.length ? (
+        <section class="noted">
+          <h2>{t("job.noted")}</h2>
+          <div class="grid">
+            {list.series.filter((one) => !reports.has(one.name)).map((one) => <Noted key={one.name} of={one} until={list.until_ms} />)}
+          </div>
+        </section>
+      ) : null}</Shown>
+    </>
+  );
+}
+
+/** A report of so many bytes is asked for often. */
+const QUICK_BYTES = 256 * 1024;
+
+/** Quantities that stay what they are until they are noted anew. */
+const HELD = ["replicas", "devices", "checkpoint"];
+
+function Noted(props: { of: JobSeries; until: number }) {
+  const { name, unit } = props.of;
+  const held = HELD.includes(name);
+  const known = props.of.points as [number, number][];
+  const last = known.at(-1);
+  const points: [number, number][] = held && last ? [...known, [Math.max(props.until, last[0]), last[1]]] : known;
+  const label = has(`series.${name}`) ? t(`series.${name}`) : name;
+  const format = unit === "bytes" ? bytes : unit === "share" ? (value: number) => `${Math.round(value * 100)} %` : undefined;
+  return (
+    <Card title={label}>
+      <Curve label={label} unit={unit === "share" || unit === "bytes" ? "" : unit} times={points.map(([ms]) => ms)} lines={[{ name: label, values: points.map(([, value]) => value), held }]} format={format} />
+    </Card>
   );
 }
 

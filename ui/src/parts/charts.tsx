@@ -5,22 +5,24 @@ import { utc } from "../format";
 import { language, t } from "../i18n";
 import { colour, dark } from "../theme";
 
-export type Line = { name: string; values: (number | null)[]; colour?: string; fill?: boolean; dash?: number[] };
+export type Line = { name: string; values: (number | null)[]; colour?: string; fill?: boolean; dash?: number[]; held?: boolean };
+/** Points of a line up to which each is marked: a line of one point would not be seen. */
+export const MARKED_MAX = 40;
 export const PALETTE = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7", "--c8"];
 
-/** Lines over time: `times` in ms. */
-export function Curve(props: { times: number[]; lines: Line[]; height?: number; label: string; unit?: string; stacked?: boolean; format?: (value: number) => string }) {
+/** Keep a plot in a box: as wide as it, made anew when `of` changes, and given new data otherwise. */
+export function usePlot(height: number, of: string, made: (Plot: typeof uPlot, width: number) => uPlot.Options, shown: () => uPlot.AlignedData, news: unknown[]) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   useEffect(() => {
     let gone = false;
     const watch = new ResizeObserver(() => {
-      if (plot.current && box.current) plot.current.setSize({ width: box.current.clientWidth, height: props.height ?? 180 });
+      if (plot.current && box.current) plot.current.setSize({ width: box.current.clientWidth, height });
     });
     void import("uplot").then(({ default: Plot }) => {
       if (gone || !box.current) return;
       plot.current?.destroy();
-      plot.current = new Plot(options(Plot, props, box.current.clientWidth), data(props), box.current);
+      plot.current = new Plot(made(Plot, box.current.clientWidth), shown(), box.current);
       watch.observe(box.current);
     });
     return () => {
@@ -29,10 +31,17 @@ export function Curve(props: { times: number[]; lines: Line[]; height?: number; 
       plot.current?.destroy();
       plot.current = null;
     };
-  }, [props.lines.map((line) => line.name).join("\n"), dark.value, language.value, utc.value, props.height]);
+  }, [of, dark.value, language.value, utc.value, height]);
   useEffect(() => {
-    plot.current?.setData(data(props));
-  }, [props.times, props.lines]);
+    plot.current?.setData(shown());
+  }, news);
+  return box;
+}
+
+/** Lines over time: `times` in ms. */
+export function Curve(props: { times: number[]; lines: Line[]; height?: number; label: string; unit?: string; stacked?: boolean; format?: (value: number) => string }) {
+  const names = props.lines.map((line) => line.name).join("\n");
+  const box = usePlot(props.height ?? 180, names, (Plot, width) => options(Plot, props, width), () => data(props), [props.times, props.lines]);
   const last = props.lines.map((line) => `${line.name}: ${line.values.findLast((value) => value !== null) ?? "–"}`).join(", ");
   return <div class="curve" ref={box} role="img" aria-label={`${props.label}. ${t("latest")}: ${last}`} />;
 }
@@ -65,7 +74,8 @@ function options(Plot: typeof uPlot, props: Parameters<typeof Curve>[0], width: 
       ...lines.map((line, at) => {
         const own = colour(line.colour ?? PALETTE[(props.stacked ? count - 1 - at : at) % PALETTE.length]!);
         return {
-          label: line.name, stroke: own, width: 1.5, dash: line.dash, points: { show: false }, spanGaps: false,
+          label: line.name, stroke: own, width: 1.5, dash: line.dash, points: { show: line.values.length <= MARKED_MAX && !line.held }, spanGaps: false,
+          ...(line.held ? { paths: Plot.paths.stepped!({ align: 1 }) } : {}),
           fill: line.fill || props.stacked ? `${own}55` : undefined,
           value: (_: uPlot, value: number | null) => (value === null ? "–" : `${show(value)}${props.unit ? ` ${props.unit}` : ""}`),
         };

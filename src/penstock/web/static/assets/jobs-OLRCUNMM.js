@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-KNQ2ZIU4.js";import"./chunk-FW5OLVEH.js";import"./chunk-PAROUX3C.js";import"./chunk-CEFCB4QR.js";import"./chunk-F6QIMDA5.js";import"./chunk-5M3T2763.js";export{b as Act,a as Page};
