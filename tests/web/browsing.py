@@ -22,11 +22,12 @@ PAGES = {
     "overview": "/", "jobs": "/jobs", "nodes": "/nodes", "node_list": "/nodes?tab=list", "queues": "/queues",
     "timeline": "/timeline?range=6h", "usage": "/usage", "waste": "/usage?tab=waste", "money": "/money",
     "bill": "/money?tab=bill", "invoices": "/money?tab=invoices", "whatif": "/whatif", "submit": "/submit",
-    "admin": "/admin", "config": "/admin?tab=config", "health": "/admin?tab=health", "tokens": "/admin?tab=tokens",
+    "admin": "/admin", "tenants": "/admin?tab=tenants", "users": "/admin?tab=users", "quotas": "/admin?tab=quotas",
+    "config": "/admin?tab=config", "health": "/admin?tab=health", "tokens": "/admin?tab=tokens",
     "secrets": "/admin?tab=secrets", "notifications": "/admin?tab=notifications",
     "audit": "/audit", "alerts": "/alerts",
 }  # fmt: skip
-EXPECTED = re.compile(r"status of (403|404|409|422)")
+EXPECTED = re.compile(r"status of (403|404|409|412|422)")
 """What the browser itself says of a request that the server refuses: the page says it in its own words."""
 
 

@@ -17,6 +17,8 @@ export const token = signal("");
 export const me = signal<Me | null>(null);
 /** Whether the viewer may submit jobs anywhere. */
 export const maySubmit = () => !!me.value && me.value.level !== "read" && (me.value.submits.length > 0 || me.value.role === "admin");
+/** Whether the viewer may declare: an administrator with a token of full rights. */
+export const administers = () => me.value?.role === "admin" && me.value.level === "admin";
 /** Whether the server answered last time. */
 export const reachable = signal(true);
 /** Called when a token is refused. */

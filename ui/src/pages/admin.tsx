@@ -7,16 +7,18 @@ import { t } from "../i18n";
 import { A, Card, Confirm, Copy, Empty, Field, Head, note, Problem, Shown, State, Tabs, Time } from "../parts/basics";
 import { query, setQuery } from "../router";
 import { Notifications } from "./notifications";
+import { Quotas, Tenants } from "./tenants";
+import { Users } from "./users";
 
 export function Page() {
   const seesAll = !!me.value?.role;
-  const tabs = seesAll ? ["policy", "config", "health", "tokens", "secrets", "notifications"] : ["tokens", "secrets", "notifications"];
+  const tabs = seesAll ? ["policy", "tenants", "users", "quotas", "config", "health", "tokens", "secrets", "notifications"] : ["tokens", "secrets", "notifications"];
   const tab = query.value.get("tab") ?? tabs[0]!;
   return (
     <>
       <Head title={t("nav.admin")} />
-      <Tabs label={t("nav.admin")} at={tab} onChoose={(key) => setQuery({ tab: key === tabs[0] ? "" : key, set: "", base: "" })} of={tabs.map((key) => [key, t(`admin.${key}`)])} />
-      {tab === "policy" ? <Policy /> : tab === "config" ? <Config /> : tab === "health" ? <Health /> : tab === "secrets" ? <Secrets /> : tab === "notifications" ? <Notifications /> : <Tokens />}
+      <Tabs label={t("nav.admin")} at={tab} onChoose={(key) => setQuery({ tab: key === tabs[0] ? "" : key, set: "", base: "", user: "" })} of={tabs.map((key) => [key, t(`admin.${key}`)])} />
+      {tab === "policy" ? <Policy /> : seesAll && tab === "tenants" ? <Tenants /> : seesAll && tab === "users" ? <Users /> : seesAll && tab === "quotas" ? <Quotas /> : tab === "config" ? <Config /> : tab === "health" ? <Health /> : tab === "secrets" ? <Secrets /> : tab === "notifications" ? <Notifications /> : <Tokens />}
     </>
   );
 }
@@ -117,12 +119,14 @@ function Health() {
 }
 
 function Tokens() {
-  const tokens = useGet<TokenList>("/tokens");
+  const of = query.value.get("user") ?? "";
+  const tokens = useGet<TokenList>("/tokens", { user: of });
   const [making, setMaking] = useState(false);
   const [revoking, setRevoking] = useState("");
   const [made, setMade] = useState<TokenMade | null>(null);
   return (
     <Card tools={null}>
+      {of ? <p class="tools">{t("token.of_user", { user: of })} <button type="button" class="small" onClick={() => setQuery({ user: "" })}>{t("token.all")}</button></p> : null}
       {me.value?.level === "admin" ? <p><button type="button" onClick={() => setMaking(true)}>{t("token.make")}</button></p> : null}
       {made ? <div class="banner"><p>{t("token.made")}</p><Copy text={made.token} /></div> : null}
       <Shown of={tokens}>{(list) => list.tokens.length ? (
@@ -134,7 +138,7 @@ function Tokens() {
           ))}</tbody>
         </table>
       ) : <Empty title={t("token.none")} />}</Shown>
-      {making ? <Make onClose={() => setMaking(false)} onDone={(done) => { setMade(done); tokens.reload(); }} /> : null}
+      {making ? <Make user={of || (me.value?.user ?? "")} onClose={() => setMaking(false)} onDone={(done) => { setMade(done); tokens.reload(); }} /> : null}
       {revoking ? <Confirm title={t("token.revoke_title", { id: revoking })} action={t("token.revoke")} danger onClose={() => setRevoking("")} run={async () => {
         await send("DELETE", `/tokens/${encodeURIComponent(revoking)}`);
         tokens.reload();
@@ -144,8 +148,8 @@ function Tokens() {
   );
 }
 
-function Make(props: { onClose: () => void; onDone: (made: TokenMade) => void }) {
-  const [user, setUser] = useState(me.value?.user ?? "");
+function Make(props: { user: string; onClose: () => void; onDone: (made: TokenMade) => void }) {
+  const [user, setUser] = useState(props.user);
   const [level, setLevel] = useState("write");
   const [days, setDays] = useState("");
   const [remark, setRemark] = useState("");

@@ -1,6 +1,6 @@
 // What tenants owe and have: accounts with budgets, this month's bill, invoices; issuing and paying for administrators.
 import { useState } from "preact/hooks";
-import { me, post, send } from "../api/client";
+import { administers, post, send } from "../api/client";
 import type { AccountList, AccountView, BillList, InvoiceList, InvoiceView, MoneyAnswer } from "../api/types.gen";
 import { useGet } from "../api/use";
 import { money } from "../format";
@@ -20,8 +20,6 @@ export function Page() {
     </>
   );
 }
-
-const administers = () => me.value?.role === "admin" && me.value.level === "admin";
 
 function Accounts() {
   const accounts = useGet<AccountList>("/accounts");

@@ -138,13 +138,17 @@ export function Notes() {
   );
 }
 
-/** A dialog that keeps the focus, and ends by Escape. */
+/** A dialog that keeps the focus, ends by Escape, and gives the focus back. */
 export function Dialog(props: { title: string; onClose: () => void; children: ComponentChildren }) {
   const ref = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const dialog = ref.current;
+    const before = document.activeElement as HTMLElement | null;
     dialog?.showModal();
-    return () => dialog?.close();
+    return () => {
+      dialog?.close();
+      queueMicrotask(() => before?.focus()); // a dialog that is taken out of the page gives no focus back
+    };
   }, []);
   return (
     <dialog ref={ref} aria-label={props.title} onCancel={(event) => { event.preventDefault(); props.onClose(); }}>

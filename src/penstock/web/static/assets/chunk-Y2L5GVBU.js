@@ -1,0 +1,1 @@
+var b={zh:"zh-81442083b7.json"};export{b as a};

@@ -1,1 +1,0 @@
-import{A as k,B as l,C as m,D as n,E as o,q as a,r as b,s as c,t as d,u as e,v as f,w as g,x as h,y as i,z as j}from"./chunk-F6QIMDA5.js";import"./chunk-DJKJAU3T.js";export{a as Refused,g as apiUrl,l as begin,i as get,j as getKept,m as logIn,n as logInWith,d as maySubmit,c as me,k as post,e as reachable,o as renew,h as send,b as token,f as whenSignedOut};

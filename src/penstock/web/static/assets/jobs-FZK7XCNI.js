@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-ABSB2ISP.js";import"./chunk-ZRNITL2Z.js";import"./chunk-PAROUX3C.js";import"./chunk-AHFBO2QN.js";import"./chunk-F6QIMDA5.js";import"./chunk-DJKJAU3T.js";export{b as Act,a as Page};
