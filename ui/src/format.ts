@@ -23,8 +23,16 @@ export function setUtc(on: boolean): void {
   keep("utc", on);
 }
 
+const formats = new Map<string, Intl.DateTimeFormat>(); // making one costs more than using it a hundred times
+
 function formatted(ms: number, how: Intl.DateTimeFormatOptions): string {
-  return new Intl.DateTimeFormat(language.value, { ...how, hour12: false, ...(utc.value ? { timeZone: "UTC" } : {}) }).format(ms);
+  const key = language.value + utc.value + JSON.stringify(how);
+  let format = formats.get(key);
+  if (!format) {
+    format = new Intl.DateTimeFormat(language.value, { ...how, hourCycle: "h23", ...(utc.value ? { timeZone: "UTC" } : {}) });
+    formats.set(key, format);
+  }
+  return format.format(ms);
 }
 
 /** Day and time to the minute; a dash for a time that has not come. */
@@ -36,6 +44,18 @@ export function time(ms: number): string {
 
 export function clock(ms: number): string {
   return formatted(ms, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+}
+
+/** Texts of marks along a time axis, `stepS` apart: the day where it changes, beneath the time of day. */
+export function marks(seconds: number[], stepS: number): string[] {
+  let before = "";
+  return seconds.map((second) => {
+    const day = formatted(second * 1000, { month: "short", day: "numeric" });
+    const text = stepS >= 86_400 ? day : formatted(second * 1000, { hour: "2-digit", minute: "2-digit", ...(stepS < 60 ? { second: "2-digit" } : {}) });
+    const shown = stepS >= 86_400 || day === before ? text : `${text}\n${day}`;
+    before = day;
+    return shown;
+  });
 }
 
 /** The whole time with its zone, for tooltips. */

@@ -115,7 +115,7 @@ function Use() {
 }
 
 function Next() {
-  const etas = useGet<EtaList>("/eta", { max_age: 60_000 }, 600);
+  const etas = useGet<EtaList>("/eta", { max_age: 60_000, sort: "likely", limit: 8 }, 600);
   return (
     <Shown of={etas}>{(list) => list.jobs.length ? (
       <ul class="lines">

@@ -1,7 +1,7 @@
 // Curves by uPlot, loaded by the pages that draw; colours of the theme, values under the pointer, a table for readers.
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type uPlot from "uplot";
-import { utc } from "../format";
+import { marks, utc } from "../format";
 import { language, t } from "../i18n";
 import { colour, dark } from "../theme";
 
@@ -66,11 +66,11 @@ function options(Plot: typeof uPlot, props: Parameters<typeof Curve>[0], width: 
     cursor: { drag: { x: false, y: false } },
     scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 1) || 1] } },
     axes: [
-      { stroke: ink, grid, ticks: grid, font: "11px system-ui" },
+      { stroke: ink, grid, ticks: grid, font: "11px system-ui", values: (_, at, _axis, _space, stepS) => marks(at, stepS) },
       { stroke: ink, grid, ticks: grid, font: "11px system-ui", size: 56, values: (_, at) => at.map((value) => show(value)) },
     ],
     series: [
-      { value: (_, value) => (value ? new Date(value * 1000).toLocaleString(language.value, { hour12: false, ...(utc.value ? { timeZone: "UTC" } : {}) }) : "–") },
+      { value: (_, value) => (value ? new Date(value * 1000).toLocaleString(language.value, { hourCycle: "h23", ...(utc.value ? { timeZone: "UTC" } : {}) }) : "–") },
       ...lines.map((line, at) => {
         const own = colour(line.colour ?? PALETTE[(props.stacked ? count - 1 - at : at) % PALETTE.length]!);
         return {

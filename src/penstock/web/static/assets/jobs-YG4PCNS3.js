@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-2BJUYV7S.js";import"./chunk-TY7HRMRK.js";import"./chunk-A7HXCQTA.js";import"./chunk-D6HU7G5M.js";import"./chunk-OE5L2EXV.js";import"./chunk-Y2L5GVBU.js";export{b as Act,a as Page};
