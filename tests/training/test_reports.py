@@ -55,6 +55,15 @@ def test_the_last_progress_is_never_lost(tmp_path: Path, read_lines: ReadLines) 
     ]
 
 
+def test_a_metric_that_is_reported_now_and_then_is_never_lost(tmp_path: Path, read_lines: ReadLines) -> None:
+    reporter, clock = make(tmp_path / "report")
+    step_all(reporter, clock, count=3, period_s=0.01)
+    reporter.progress(3, loss=0.25, samples=None, metrics={"eval": 0.75})
+    step_all(reporter, clock, count=30, period_s=0.01)
+    shown = [(line["step"], line["loss"], line.get("eval")) for line in read_lines(tmp_path / "report")]
+    assert shown == [(1, 0.5, None), (18, 0.5, 0.75)]
+
+
 def test_samples_per_second_counts_the_lines_held_back(tmp_path: Path, read_lines: ReadLines) -> None:
     reporter, clock = make(tmp_path / "report")
     step_all(reporter, clock, count=21, period_s=0.01)

@@ -50,7 +50,8 @@ class Reporter:
         """Steps of the whole training, if known: for estimates of the remaining time."""
 
     def progress(self, step: int, *, loss: float | None, samples: int | None, metrics: Mapping[str, float]) -> None:
-        """Report progress, at most five times a second; the newest one held back goes out with the next line.
+        """Report progress, at most five times a second; what is held back goes out with the next line, unless that
+        has newer numbers of the same names.
 
         Args:
             step: steps completed.
@@ -65,7 +66,8 @@ class Reporter:
 
     def _progress(self, step: int, loss: float | None, samples: int | None, metrics: Mapping[str, float]) -> None:
         self._rate.add(samples)
-        record: dict[str, Any] = {"time_ms": _now_ms(), "kind": "progress", "step": step}
+        held, self._held_back = self._held_back or {}, None
+        record: dict[str, Any] = {**held, "time_ms": _now_ms(), "kind": "progress", "step": step}
         if self.total is not None:
             record["total"] = self.total
         numbers = {**({} if loss is None else {"loss": loss}), **metrics}
