@@ -11,7 +11,7 @@ from penstock.core.model import events as ev
 from penstock.server.views.story import POINTS_MAX, attempt_list, series_list, thinned
 from penstock.testing.harness import cluster, note
 from penstock.testing.server import InProcessServer
-from tests.server.harness import SOURCES
+from tests.server.harness import SOURCES, until
 
 OUTPUT = "import sys\nfor i in range(5000):\n    print('step', i)\nprint('Error: out of 内存')\nprint('step end')"
 
@@ -119,6 +119,16 @@ def test_what_a_program_reports_is_drawn_also_once_it_has_ended(jobs):
     assert (accuracy.name, accuracy.lines[0].values) == ("eval/accuracy", [0, 0.25, 0.5, 0.75, 1])
     assert (found.rank, found.ranks, found.attempts, found.read_bytes) == (0, [0], [1], found.size_bytes)
     assert jobs.client.reported(job, 1).metrics == []
+
+
+def test_an_answer_that_is_kept_does_not_outlive_the_job(jobs, tmp_path):
+    say = r'echo "{\"kind\":\"progress\",\"step\":1,\"loss\":1}" >> "$PENSTOCK_REPORT_FILE"'
+    job = jobs.submit(f"{say}; until [ -e {tmp_path / 'go'} ]; do sleep 0.01; done; {say}")
+    until(lambda: jobs.client.reported(job).metrics, "the first report is drawn")
+    (tmp_path / "go").touch()
+    while jobs.client.job(job).state != "succeeded":
+        jobs.client.reported(job)
+    assert len(jobs.client.reported(job).metrics[0].lines[0].steps) == 2
 
 
 def test_lines_are_found_from_the_end_and_a_cursor_goes_on(jobs, printed):

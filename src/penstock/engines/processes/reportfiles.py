@@ -40,15 +40,15 @@ def thin_report(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _opened(path: Path, mode: int) -> Iterator[tuple[int, int]]:
-    """Give descriptor and size of a regular file; -1 where it cannot be opened. What fails later ends the block."""
-    descriptor = -1
+    """Give descriptor and size of a regular file; -1 where it cannot be opened, or is none."""
+    descriptor, size = -1, 0
     try:
-        if stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode):
-            descriptor = os.open(path, mode | _AT_ONCE)
-    except OSError:
-        pass
-    try:
-        yield (-1, 0) if descriptor < 0 else (descriptor, os.fstat(descriptor).st_size)
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode):  # to open a pipe would wake its writer
+                descriptor = os.open(path, mode | _AT_ONCE)
+                known = os.fstat(descriptor)
+                size = known.st_size if stat.S_ISREG(known.st_mode) else -1
+        yield (-1, 0) if descriptor < 0 or size < 0 else (descriptor, size)
     finally:
         if descriptor >= 0:
             os.close(descriptor)

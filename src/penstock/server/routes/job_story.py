@@ -80,7 +80,7 @@ def _reported_route(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews)
 
         At most 32 metrics of 500 points. Read from up to 2 MiB of its report files; of longer ones evenly spread parts.
         """
-        await jobs.any(who, job_id)
+        view = await jobs.any(who, job_id)
 
         def compute() -> Response:
             outputs, job = backend.outputs, JobId(job_id)
@@ -95,8 +95,9 @@ def _reported_route(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews)
                 )
             )
 
-        question = ("reported", job_id, rank)  # whose answer is the same for all who see the job
-        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+        # The answer is the same for all who see the job. One from before its end may lack its last report.
+        question = ("reported", job_id, rank)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute), view.state)
 
 
 def _output_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) -> None:
