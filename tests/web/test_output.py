@@ -104,12 +104,12 @@ def test_numbers_that_a_program_reports_are_drawn_while_it_runs(real, page_of, t
     assert jobs.ended(number).state == "succeeded"
     over = loss.locator(".u-over")
     over.hover(position={"x": over.bounding_box()["width"] - 1, "y": 50})
-    assert loss.locator(".u-legend .u-value").nth(1).inner_text() == "0.0625"
+    loss.locator(".u-legend .u-value:text-is('0.0625')").wait_for()
     one.page.get_by_role("button", name="Logarithmic").click()
     one.page.get_by_label("Smoothing").fill("0.5")
     assert "scale=log" in one.page.url
     assert "smooth=0.5" in one.page.url
-    assert loss.locator(".u-legend .u-series.raw").count() == 1
+    loss.locator(".u-legend .u-series.raw").wait_for(state="attached")
     assert one.page.locator("main h2").all_inner_texts()[:3] == ["Reported by the program", "Loss", "eval/f1"]
 
 

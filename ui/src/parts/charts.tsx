@@ -33,7 +33,14 @@ export function usePlot(height: number, of: string, made: (Plot: typeof uPlot, w
     };
   }, [of, dark.value, language.value, utc.value, height]);
   useEffect(() => {
-    plot.current?.setData(shown());
+    const known = plot.current;
+    if (!known) return;
+    const [old] = known.data;
+    const { min, max } = known.scales.x ?? {};
+    // What the viewer looks at closely stays; else the plot shows all of it.
+    const near = old.length > 1 && min != null && max != null && (min > old[0]! || max < old.at(-1)!);
+    known.setData(shown(), !near);
+    if (near) known.setScale("x", { min, max });
   }, news);
   return box;
 }
