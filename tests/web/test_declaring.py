@@ -1,7 +1,10 @@
 """Forms for tenants, users and quotas: each change is shown first, made once, refused beside its field."""
 
+import shlex
+
 import pytest
 
+from penstock.client import Client
 from tests.web.browsing import Viewer
 from tests.web.world import HOSTILE
 
@@ -16,6 +19,12 @@ def as_it_was(world):
 
 def entry(world, section: str, name: str) -> dict | None:
     return next((one for one in world.server.client.config().config[section] if one["name"] == name), None)
+
+
+def as_member(world) -> int:
+    """Submit a job; returns its number."""
+    with Client.at(world.server.url, token=world.tokens["member"], insecure=True) as client:
+        return client.submit({"tenant": "lab", "queue": "default", "command": "sleep 900"}).jobs[0].id
 
 
 def opened(one: Viewer, button: str):
@@ -87,7 +96,12 @@ def test_a_user_is_added_and_roles_are_given_and_taken(world, viewer):
     dialog.get_by_label("Give a role in a tenant").select_option("lab")
     dialog.get_by_label("Give a role in a tenant").select_option("zebra")
     dialog.get_by_label("zebra").select_option("viewer")
-    applied(dialog)
+    dialog.get_by_role("button", name="Preview").click()
+    dialog.get_by_text("The same as a command").click()
+    same = dialog.locator("details code").inner_text()
+    assert shlex.split(same)[1:] == ["admin", "add", "user", "ann", 'tenants={"lab":"member","zebra":"viewer"}']
+    dialog.get_by_role("button", name="Apply").click()
+    dialog.wait_for(state="detached")
     assert entry(world, "users", "ann") == {"name": "ann", "tenants": {"lab": "member", "zebra": "viewer"}}
     one.page.get_by_role("link", name="0 tokens of ann").click()
     assert opened(one, "Make a token").get_by_label("User").input_value() == "ann"
@@ -109,6 +123,39 @@ def test_a_user_is_disabled_and_enabled(world, viewer):
         one.page.locator(f"tr[data-name=viewer] >> text={text}").wait_for()
         assert ("disabled" in entry(world, "users", "viewer")) == (text == "Disabled")
     assert opened(one, "Disable admin").locator(".banner").inner_text().startswith("This is your own user")
+
+
+def test_a_tenant_is_removed_with_the_roles_in_it(world, viewer):
+    world.server.client.configure(
+        {
+            "add": ["tenant.old", "user.bob"],
+            "set": ["user.bob.tenants={old: member, lab: viewer}", "user.bob.default_tenant=old"],
+        }
+    )
+    one = viewer("admin", "/admin?tab=tenants")
+    dialog = opened(one, "Edit old")
+    dialog.get_by_role("button", name="Remove").click()
+    one.page.locator("dialog[open] h2:has-text('Remove old?')").wait_for()
+    dialog.locator("code:text-is('users.bob.tenants.old')").wait_for()
+    dialog.get_by_role("button", name="Apply").click()
+    one.page.locator("tr[data-name=old]").wait_for(state="detached")
+    assert entry(world, "tenants", "old") is None
+    assert entry(world, "users", "bob") == {"name": "bob", "tenants": {"lab": "viewer"}}
+
+
+def test_who_has_live_jobs_is_not_removed(world, viewer):
+    one = viewer("admin", "/admin?tab=users")
+    world.server.client.configure({"add": ["user.late"]})  # the form begins with what holds when it is opened
+    dialog = opened(one, "Edit member")
+    dialog.get_by_role("button", name="Remove").click()
+    one.page.locator("dialog[open] h2:has-text('Remove member?')").wait_for()
+    one.page.locator("tr[data-name=late]").wait_for()
+    dialog.locator("code:text-is('users.member')").wait_for()
+    number = as_member(world)
+    dialog.get_by_role("button", name="Apply").click()
+    dialog.locator("[role=alert]:has-text('live jobs belong to it')").wait_for()
+    assert entry(world, "users", "member")
+    world.server.client.cancel(number)
 
 
 def test_a_refused_value_is_named_beside_its_field(world, viewer):
@@ -139,8 +186,9 @@ def test_what_another_administrator_changed_meanwhile_is_not_overwritten(world, 
     dialog.get_by_role("button", name="Apply").click()
     dialog.locator("[role=alert]:has-text('the configuration has changed since')").wait_for()
     assert entry(world, "tenants", "lab")["max"] == {"devices": 60}
-    dialog.get_by_role("button", name="Load what is declared now").click()
-    dialog.locator("text=Changed by somebody else to: 60").wait_for()
+    assert "Load what is declared now" in one.page.evaluate("document.activeElement.innerText")
+    one.page.keyboard.press("Enter")
+    dialog.locator("text=Another change has set it to 60").wait_for()
     assert dialog.get_by_label("Description").input_value() == "theirs"
     assert applied(dialog) == ["tenants.lab.max.devices"]
     lab = entry(world, "tenants", "lab")

@@ -5,10 +5,12 @@ import { Refused, send } from "../api/client";
 import type { ConfigPlan, ConfigView } from "../api/types.gen";
 import { said } from "../api/use";
 import { t } from "../i18n";
-import { Dialog, note, Problem } from "./basics";
+import { Copy, Dialog, note, Problem } from "./basics";
 
-/** Changes in the words of a cluster file: new entries, and PATH=VALUE. */
-export type Change = { add: string[]; set: string[] };
+/** Changes in the words of a cluster file: entries that end and begin, such as `user.ann`, and PATH=VALUE. */
+export type Change = { remove?: string[]; add?: string[]; set: string[] };
+/** The entry whose form is open; a new one has no name. */
+export type Open = { name: string; what: "edit" | "disable" | "remove" };
 export type Entry = Record<string, unknown> & { name: string };
 type Wrong = { field: string; message: string; value?: string };
 /** What the server says about a field of the form. */
@@ -32,6 +34,22 @@ export function line(path: string, value: unknown): string {
 /** Return the entries of a section of the configuration. */
 export function entries(view: ConfigView, section: string): Entry[] {
   return (view.config[section] as Entry[] | undefined) ?? [];
+}
+
+const isEmpty = (change: Change) => !change.set.length && !change.add?.length && !change.remove?.length;
+
+/** Return the command that makes the same change. */
+export function command(change: Change): string {
+  const quoted = (text: string) => (/^[\w./=:@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+  const [kind, name] = parted(change.remove?.[0] ?? change.add?.[0] ?? "");
+  if (change.remove?.length) return `penstock admin remove ${kind} ${quoted(name)}`;
+  if (change.add?.length) return ["penstock admin add", kind, quoted(name), ...change.set.map((one) => quoted(one.slice(`${kind}.${name}.`.length)))].join(" ");
+  return ["penstock admin set", ...change.set.map(quoted)].join(" ");
+}
+
+function parted(entry: string): [string, string] {
+  const at = entry.indexOf(".");
+  return [entry.slice(0, at), entry.slice(at + 1)];
 }
 
 export type Edits = {
@@ -111,6 +129,8 @@ export function Declare(props: {
   title: string; view: ConfigView; path: string; fields: string[]; change: Change; done: string; warning?: string; danger?: boolean;
   /** Show the preview at once: there is nothing to fill in. */
   auto?: boolean;
+  /** Remove the entry instead. */
+  onRemove?: () => void;
   onClose: () => void; reload: () => void; children?: (about: About) => ComponentChildren;
 }) {
   const [plan, setPlan] = useState<ConfigPlan | null>(null);
@@ -150,9 +170,11 @@ export function Declare(props: {
     apply.current?.focus();
   }, [plan]);
   useEffect(() => {
-    if (problem) form.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
+    if (!problem) return;
+    form.current?.querySelector("[role=alert]")?.scrollIntoView({ block: "nearest" });
+    form.current?.querySelector<HTMLElement>("[aria-invalid=true], [data-take]")?.focus();
   }, [problem]);
-  const { beside, rest } = sorted(problem, props.path, props.change.add[0] ?? "", props.fields);
+  const { beside, rest } = sorted(problem, props.path, props.change.add?.[0] ?? "", props.fields);
   const moved = problem instanceof Refused && problem.status === 412;
   return (
     <Dialog title={props.title} onClose={props.onClose}>
@@ -161,23 +183,32 @@ export function Declare(props: {
           {props.warning ? <p class="banner" role="status">{props.warning}</p> : null}
           {props.children?.((field) => beside.get(field) ?? [])}
           {problem && rest ? <Problem of={problem} /> : null}
-          {moved ? <p><button type="button" onClick={() => { setProblem(null); props.reload(); }}>{t("declare.take_now")}</button></p> : null}
+          {moved ? <p><button type="button" data-take onClick={() => { setProblem(null); props.reload(); }}>{t("declare.take_now")}</button></p> : null}
           <div role="status" ref={shown}>
             {plan ? (
               <>
                 <h3>{t("admin.would_change", { n: plan.changes.length })}</h3>
                 {plan.changes.length ? <ul class="lines">{plan.changes.map((change) => <li key={change.path}><code>{change.path}</code> {change.old || "–"} → <strong>{change.new || "–"}</strong></li>)}</ul> : <p class="faint">{t("admin.no_change")}</p>}
+                {plan.changes.length && !(props.change.remove && props.change.set.length) ? <details><summary>{t("declare.command")}</summary><Copy text={command(props.change)} /></details> : null}
               </>
             ) : null}
           </div>
         </div>
         <footer class="dialog-foot">
+          {props.onRemove ? <button type="button" class="danger aside-left" onClick={props.onRemove}>{t("declare.remove")}</button> : null}
           <button type="button" onClick={props.onClose}>{t("cancel")}</button>
           {plan?.changes.length ? <button ref={apply} type="button" class={props.danger ? "danger" : "primary"} disabled={busy} onClick={() => void ask(false)}>{t("declare.apply")}</button>
-            : <button type="submit" class="primary" disabled={busy || !(props.change.set.length + props.change.add.length)}>{t("admin.preview")}</button>}
+            : <button type="submit" class="primary" disabled={busy || isEmpty(props.change)}>{t("admin.preview")}</button>}
         </footer>
       </form>
     </Dialog>
+  );
+}
+
+/** Ask whether an entry is to be removed, with all that this changes. */
+export function Remove(props: { view: ConfigView; name: string; change: Change; text: string; warning?: string; onClose: () => void; reload: () => void }) {
+  return (
+    <Declare title={t("declare.remove_title", { name: props.name })} view={props.view} path="" fields={[]} auto danger change={props.change} warning={props.warning} done={t("declare.removed", { name: props.name })} onClose={props.onClose} reload={props.reload}>{() => <p>{props.text}</p>}</Declare>
   );
 }
 

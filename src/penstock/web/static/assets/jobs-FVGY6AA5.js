@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-LGVBOOAW.js";import"./chunk-7AV3ZYPZ.js";import"./chunk-A7HXCQTA.js";import"./chunk-WPBH3E7O.js";import"./chunk-OE5L2EXV.js";import"./chunk-ZZMPEB7D.js";export{b as Act,a as Page};
