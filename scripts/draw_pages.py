@@ -4,12 +4,12 @@ from pathlib import Path
 
 from penstock.testing.server import InProcessServer
 from tests.web.browsing import Viewer, chromium
-from tests.web.world import declared, filled
+from tests.web.world import Reports, declared, filled
 
 OUT = Path("docs/images/ui")
 PICTURES = {
-    "overview": "/", "jobs": "/jobs?state=waiting", "job": "/jobs/65", "nodes": "/nodes?node=r1-n0",
-    "queues": "/queues",
+    "overview": "/", "jobs": "/jobs?state=waiting", "job": "/jobs/65", "metrics": "/jobs/1?tab=metrics",
+    "nodes": "/nodes?node=r1-n0", "queues": "/queues",
     "timeline": "/timeline?range=6h",
 }  # fmt: skip
 SIZE = {"width": 1200, "height": 760}
@@ -17,7 +17,7 @@ SIZE = {"width": 1200, "height": 760}
 
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
-    with InProcessServer(declared()) as server, chromium() as browser:
+    with InProcessServer(declared(), outputs=Reports()) as server, chromium() as browser:
         viewer = Viewer(browser, server, filled(server)["admin"])
         viewer.page.set_viewport_size(SIZE)
         viewer.sign_in()

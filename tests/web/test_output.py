@@ -1,5 +1,6 @@
 """Output and reports of real jobs on their pages: as written, followed, searched, drawn; and why one failed."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -99,12 +100,20 @@ def test_numbers_that_a_program_reports_are_drawn_while_it_runs(real, page_of, t
     loss.locator("text=between 1 and 4").wait_for()
     assert loss.locator(".strange").inner_text() == "1 value was NaN or infinite"
     assert loss.get_by_role("img").get_attribute("aria-label") == "Loss by step, 1 attempt. Latest: 1 at step 4"
+    over = loss.locator(".u-over")
+    box = over.bounding_box()
+    over.drag_to(over, source_position={"x": 1, "y": 50}, target_position={"x": box["width"] / 2, "y": 50})
     go.touch()
     loss.locator("strong:text-is('0.0625')").wait_for()
     assert jobs.ended(number).state == "succeeded"
-    over = loss.locator(".u-over")
-    over.hover(position={"x": over.bounding_box()["width"] - 1, "y": 50})
+    right = {"x": box["width"] - 1, "y": 50}
+    over.hover(position=right)
+    shown = loss.locator(".u-legend .u-value")
+    assert shown.first.inner_text().startswith(("2 ", "3 ")), "what is looked at closely stays"
+    over.dblclick(position=right)
+    over.hover(position={"x": box["width"] - 2, "y": 60})
     loss.locator(".u-legend .u-value:text-is('0.0625')").wait_for()
+    assert re.fullmatch(r"6 · \d\d:\d\d:\d\d", shown.first.inner_text())
     one.page.get_by_role("button", name="Logarithmic").click()
     one.page.get_by_label("Smoothing").fill("0.5")
     assert "scale=log" in one.page.url

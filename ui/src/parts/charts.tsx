@@ -81,7 +81,7 @@ function options(Plot: typeof uPlot, props: Parameters<typeof Curve>[0], width: 
       ...lines.map((line, at) => {
         const own = colour(line.colour ?? PALETTE[(props.stacked ? count - 1 - at : at) % PALETTE.length]!);
         return {
-          label: line.name, stroke: own, width: 1.5, dash: line.dash, points: { show: line.values.length <= MARKED_MAX && !line.held }, spanGaps: false,
+          label: line.name, stroke: own, width: 1.5, dash: line.dash, points: { show: (plot: uPlot) => plot.data[0].length <= MARKED_MAX && !line.held }, spanGaps: false,
           ...(line.held ? { paths: Plot.paths.stepped!({ align: 1 }) } : {}),
           fill: line.fill || props.stacked ? `${own}55` : undefined,
           value: (_: uPlot, value: number | null) => (value === null ? "–" : `${show(value)}${props.unit ? ` ${props.unit}` : ""}`),

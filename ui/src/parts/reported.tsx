@@ -1,4 +1,5 @@
 // Curves of the numbers that a program reports, by step: attempts as lines of one colour, linear or logarithmic, smoothed on demand.
+import { useRef } from "preact/hooks";
 import type uPlot from "uplot";
 import type { ReportedLine, ReportedList, ReportedMetric } from "../api/types.gen";
 import { bytes, clock } from "../format";
@@ -76,7 +77,9 @@ function Metric(props: { of: ReportedMetric; log: boolean; smoothing: number }) 
 function StepCurve(props: { name: string; of: ReportedMetric; log: boolean; smoothing: number }) {
   const { of, log, smoothing } = props;
   const attempts = of.lines.map((line) => line.attempt);
-  const box = usePlot(HEIGHT, JSON.stringify([of.name, attempts, log, smoothing > 0]), (_, width) => options(props, width), () => data(of.lines, log, smoothing), [of, log, smoothing]);
+  const latest = useRef(of.lines);
+  latest.current = of.lines;
+  const box = usePlot(HEIGHT, JSON.stringify([of.name, attempts, log, smoothing > 0]), (_, width) => options(props, () => latest.current, width), () => data(of.lines, log, smoothing), [of, log, smoothing]);
   const steps = of.lines.at(-1)?.steps;
   const label = t("reported.label", { name: props.name, n: attempts.length, last: figure(of.last), step: (steps?.at(-1) ?? 0).toLocaleString(language.value) });
   return <div class="curve step-curve" ref={box} role="img" aria-label={label} />;
@@ -118,7 +121,8 @@ function smoothed(values: (number | null)[], weight: number): (number | null)[] 
   });
 }
 
-function options(props: { name: string; of: ReportedMetric; log: boolean; smoothing: number }, width: number): uPlot.Options {
+/** `latest`: the lines of now; those of `props` say how many there are. */
+function options(props: { name: string; of: ReportedMetric; log: boolean; smoothing: number }, latest: () => ReportedLine[], width: number): uPlot.Options {
   const ink = colour("--faint");
   const grid = { stroke: colour("--line"), width: 1 };
   const own = colour("--c1");
@@ -127,7 +131,7 @@ function options(props: { name: string; of: ReportedMetric; log: boolean; smooth
   const series = lines.map((line, at): uPlot.Series => ({
     label: lines.length > 1 ? t("job.attempt_n", { number: line.attempt }) : props.name,
     stroke: own, width: at === lines.length - 1 ? 2 : 1.25, spanGaps: false,
-    points: { show: line.steps.length <= MARKED_MAX, size: 5, fill: own },
+    points: { show: () => (latest()[at]?.steps.length ?? 0) <= MARKED_MAX, size: 5, fill: own },
     value: (_: uPlot, value: number | null | undefined) => figure(value),
   }));
   const raw = series.map((one): uPlot.Series => ({ ...one, class: "raw", stroke: `${own}55`, width: 1, points: { show: false } }));
@@ -139,7 +143,7 @@ function options(props: { name: string; of: ReportedMetric; log: boolean; smooth
       { ...axis, label: t("job.step"), size: 32, labelSize: 16, labelFont: "11px system-ui", labelGap: 0 },
       { ...axis, size: 64, values: (_, at) => at.map((value) => (value === null ? "" : figure(value))) },
     ],
-    series: [{ label: t("job.step"), value: (_, step) => (step === null || step === undefined ? "–" : stepAt(lines, step)) }, ...(props.smoothing ? [...raw, ...series] : series)],
+    series: [{ label: t("job.step"), value: (_, step) => (step === null || step === undefined ? "–" : stepAt(latest(), step)) }, ...(props.smoothing ? [...raw, ...series] : series)],
   };
 }
 
