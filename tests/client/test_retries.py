@@ -1,5 +1,8 @@
 """Refusals for now: tried again where nothing can have been done twice, when the server says, and not for ever."""
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
 import msgspec
 import pytest
 
@@ -99,3 +102,22 @@ def test_other_refusals_are_final(monkeypatch):
 @pytest.mark.parametrize(("text", "seconds"), [("3", 3.0), (None, None), ("Wed, 21 Oct 2026 07:28:00 GMT", None)])
 def test_only_seconds_are_taken_from_the_answer(text, seconds):
     assert calling._seconds(text) == seconds
+
+
+def test_a_connection_that_the_server_has_closed_while_it_was_idle_carries_no_request():
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as aside:
+        listening.settimeout(10)
+
+        def serve_one() -> bytes:
+            with listening.accept()[0] as connection:
+                asked = connection.recv(65_536)
+                connection.sendall(answer)
+            return asked
+
+        client = Client.at(f"http://127.0.0.1:{listening.getsockname()[1]}", token="t", insecure=True)
+        for _ in range(3):
+            served = aside.submit(serve_one)
+            assert client._request("POST", "/nodes/n1/drain") == b"{}"  # it may not be sent twice
+            assert served.result(10).startswith(b"POST /api/v1/nodes/n1/drain")
+        client.close()

@@ -74,7 +74,7 @@ class HttpCaller:
         self._others: list[Endpoint] = []
         self._data: Path | None = None
         self._authorities: Path | None = None
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: Link | None = None
         self._log_offset = 0
         self._looked = 0
         """Up to which event the server looked for the last page of events."""
@@ -224,11 +224,10 @@ class HttpCaller:
         self, method: str, url: str, payload: bytes | None, headers: Mapping[str, str], *, tries: int
     ) -> tuple[int, bytes]:
         for left in reversed(range(tries)):
-            if self._connection is None:
-                self._connection = Link(self._at, self.timeout_s)
             try:
-                self._connection.request(method, url, payload, dict(headers))
-                response = self._connection.getresponse()
+                connection = self._connected()
+                connection.request(method, url, payload, dict(headers))
+                response = connection.getresponse()
                 self._log_offset = int(response.headers.get("X-Penstock-Offset", "0"))
                 self._looked = int(response.headers.get("X-Penstock-Looked", "0"))
                 self._retry_after_s = _seconds(response.headers.get("Retry-After"))
@@ -256,10 +255,18 @@ class HttpCaller:
 
         Raises: OSError; HTTPException; ServerNotRunning; NotProved.
         """
+        connection = self._connected()
+        connection.request("GET", "/api/v1" + path, headers={"Authorization": f"Bearer {self._token}"})
+        return connection.getresponse()
+
+    def _connected(self) -> Link:
+        """Return a connection; not one that the server has closed while it was idle, on which a request that cannot
+        be repeated would fail."""
+        if self._connection is not None and self._connection.is_dropped:
+            self.close()
         if self._connection is None:
             self._connection = Link(self._at, self.timeout_s)
-        self._connection.request("GET", "/api/v1" + path, headers={"Authorization": f"Bearer {self._token}"})
-        return self._connection.getresponse()
+        return self._connection
 
     def interrupt(self) -> None:
         """Let another thread that waits for an answer get an error soon; for good: this client tries nothing again."""

@@ -5,6 +5,7 @@ import http.client
 import ipaddress
 import json
 import os
+import select
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -45,6 +46,15 @@ class Link(http.client.HTTPConnection):
     def __init__(self, to: Endpoint, timeout_s: float) -> None:
         super().__init__(to.host, to.port, timeout=timeout_s)
         self._to = to
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the other side has closed it since the last answer, or says what nobody asked: it cannot be used."""
+        if self.sock is None:
+            return False
+        waiting = select.poll()
+        waiting.register(self.sock, select.POLLIN)
+        return bool(waiting.poll(0))
 
     def connect(self) -> None:
         """Connect. Raises: OSError; ServerNotRunning; NotProved."""
