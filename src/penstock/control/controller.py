@@ -14,6 +14,7 @@ import msgspec
 
 from penstock import __version__
 from penstock.control import messages as msg
+from penstock.control import single
 from penstock.control.finished_jobs import finished_row, past_run
 from penstock.control.hangs import Inspections
 from penstock.control.leases import Leases, NodeChecks
@@ -21,9 +22,18 @@ from penstock.control.progress import Pulses
 from penstock.control.report_filter import heard
 from penstock.core.config.diff import digest
 from penstock.core.cycle.triggers import PlanClock
-from penstock.core.lifecycle import acting, money, observing, orders, quota_alerts, reports, requests, secrets, tokens
+from penstock.core.lifecycle import (
+    acting,
+    money,
+    observing,
+    orders,
+    quota_alerts,
+    reports,
+    requests,
+    secrets,
+    tokens,
+)
 from penstock.core.lifecycle.declaring import declared
-from penstock.core.lifecycle.draining import drain
 from penstock.core.lifecycle.notifications import decide as decide_notification
 from penstock.core.lifecycle.size import BOUNDS, over_size, size_of
 from penstock.core.lifecycle.transaction import Transaction
@@ -213,7 +223,7 @@ class Controller:
         self.ending = tx.finished
         replies: list[msg.Reply] = []
         try:
-            replies += [self._decide(tx, request) for request in group]
+            replies += [single.refused(self.state, request) or self._decide(tx, request) for request in group]
             self._forecast(tx)
             self._commit(tx)
         except StaleEpoch:
@@ -229,7 +239,7 @@ class Controller:
         self._pulses.forget(job.id for job, _ in tx.finished)
         fresh = [order for record in tx.records for order in orders.orders_of(record, self.state)]
         for request, reply in zip(group, replies, strict=True):
-            if isinstance(request, msg.AskCheckpoint):
+            if isinstance(request, msg.AskCheckpoint) and isinstance(reply, msg.Done):
                 fresh += orders.save_orders(self.state, request.job_id)
             elif isinstance(request, msg.ChangeJobs) and isinstance(reply, msg.JobsChanged):
                 asked = reply.changed if request.action == "save" else ()
@@ -299,7 +309,7 @@ class Controller:
                 problem = requests.may_ask_checkpoint(self.state, request.job_id)
                 return Refusal("conflict", (problem,)) if problem else msg.Done()
             case msg.Drain():
-                return msg.Done(_drained(tx, request))
+                return msg.Done(single.drained(tx, request))
             case msg.Configure():
                 return self._configure(tx, request)
             case msg.Hello():
@@ -433,15 +443,3 @@ class Controller:
 
     def snapshot_taken(self) -> None:
         self._snapshot_seq = self.state.seq
-
-
-def _drained(tx: Transaction, request: msg.Drain) -> bool:
-    return drain(
-        tx,
-        request.node,
-        on=request.on,
-        by=request.by,
-        reason=request.reason,
-        evict=request.evict,
-        evict_at_ms=request.evict_at_ms,
-    )

@@ -32,6 +32,8 @@ class Cancel(msgspec.Struct, frozen=True):
     job_id: JobId
     by: UserName
     reason: str = ""
+    versions: tuple[str, ...] = ()
+    """Refused unless the job is one of these (`core.lifecycle.versions`); empty: whatever it is."""
 
 
 class Protect(msgspec.Struct, frozen=True):
@@ -45,6 +47,8 @@ class AskCheckpoint(msgspec.Struct, frozen=True):
     """Ask a running program to save and carry on. Only the checkpoint that follows is logged."""
 
     job_id: JobId
+    versions: tuple[str, ...] = ()
+    """As of `Cancel`."""
 
 
 class Drain(msgspec.Struct, frozen=True):
@@ -54,6 +58,8 @@ class Drain(msgspec.Struct, frozen=True):
     reason: str = ""
     evict: bool = False
     evict_at_ms: int = 0
+    versions: tuple[str, ...] = ()
+    """As of `Cancel`, of the node."""
 
 
 class Configure(msgspec.Struct, frozen=True):
@@ -141,6 +147,9 @@ Request = (
 )
 
 
+OfOne = Cancel | AskCheckpoint | Drain | ChangeJobs
+OF_ONE = (Cancel, AskCheckpoint, Drain, ChangeJobs)
+"""Requests that can name the version of the job or node which they were decided on."""
 FROM_NODES = (Hello, NodeReport, Alive)
 """Requests that go before all others: leases depend on them."""
 

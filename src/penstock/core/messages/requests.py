@@ -63,6 +63,8 @@ class ChangeJobs(msgspec.Struct, frozen=True):
     """For `edit`: what changes."""
     administrator: bool = False
     """As of `Submit`: edits move jobs into other queues."""
+    versions: tuple[str, ...] = ()
+    """Refused unless the first job is one of these (`core.lifecycle.versions`); empty: whatever it is."""
 
 
 class JobsChanged(msgspec.Struct, frozen=True):

@@ -10,6 +10,8 @@ from penstock.api.jobs import ACTION_JOBS_MAX, LISTED, ActionAnswer, ActionReque
 from penstock.control import messages as msg
 from penstock.core.config.edit import parse_change
 from penstock.core.lifecycle import acting
+from penstock.core.lifecycle.versions import job_version
+from penstock.core.messages.requests import Refusal
 from penstock.core.model.access import Scope
 from penstock.core.model.actions import REFUSAL_TEXT, JobChange
 from penstock.core.model.actions import Unchanged as UnchangedCode
@@ -20,7 +22,7 @@ from penstock.core.order.queues import QueueTree
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, body_of, invalid, json_of, read_body
 from penstock.server.http.responses import ApiError, answer
-from penstock.server.http.versions import IfMatch, check_version, job_version
+from penstock.server.http.versions import IfMatch, changed, check_version, versions_of
 from penstock.server.routes.openapi import returns
 from penstock.server.selecting import Named, Selected, check_names, named_by, selected
 from penstock.server.views.jobs import live_job
@@ -50,7 +52,7 @@ def job_action_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         async def work_out() -> Response:
             if if_match:
                 await backend.pools.reads.run(_check_version, backend, who, wanted, if_match)
-            return answer(await _acted(backend, who, wanted, change))
+            return answer(await _acted(backend, who, wanted, change, if_match))
 
         return await backend.repeats.of(who.user, idempotency_key, body, work_out)
 
@@ -62,8 +64,13 @@ def _check_version(backend: Backend, who: Scope, wanted: ActionRequest, if_match
         raise invalid([Problem("bad_value", "If-Match", "If-Match is for one job, named by its number")])
     (number,) = named.singles
     job = backend.reads.live_job(who, JobId(number))
-    version = job_version(job) if job is not None else "over"
-    check_version(if_match, version, f"job {number}", live_job(job, full=True) if job is not None else None)
+    check_version(if_match, job_version(job), f"job {number}", live_job(job, full=True) if job is not None else None)
+
+
+def _changed_since(backend: Backend, job_id: JobId) -> ApiError:
+    """Return the error where a job has changed between that check and the commit."""
+    job = backend.state.jobs.get(job_id)
+    return changed(job_version(job), f"job {job_id}", live_job(job, full=True) if job is not None else None)
 
 
 def _change_of(backend: Backend, who: Scope, wanted: ActionRequest) -> JobChange:
@@ -79,7 +86,7 @@ def _change_of(backend: Backend, who: Scope, wanted: ActionRequest) -> JobChange
     return change
 
 
-async def _acted(backend: Backend, who: Scope, wanted: ActionRequest, change: JobChange) -> ActionAnswer:
+async def _acted(backend: Backend, who: Scope, wanted: ActionRequest, change: JobChange, if_match: str) -> ActionAnswer:
     """Select, then change slice by slice. Raises: ApiError."""
     if not backend.service.controller.leads:
         raise ApiError("not_leader", "this server does not lead", hint="ask the leader", leader=backend.service.leader)
@@ -91,9 +98,13 @@ async def _acted(backend: Backend, who: Scope, wanted: ActionRequest, change: Jo
     for at in range(0, len(found), SLICE):
         part = tuple(found[at : at + SLICE])
         try:
-            reply = await backend.ask(msg.ChangeJobs(wanted.action, part, who.user, change, administrator))
+            reply = await backend.ask(
+                msg.ChangeJobs(wanted.action, part, who.user, change, administrator, versions_of(if_match))
+            )
         except ApiError as error:
             raise _broken_off(error, outcome) from error
+        if isinstance(reply, Refusal):
+            raise _changed_since(backend, part[0])
         assert isinstance(reply, msg.JobsChanged)
         outcome.changed += reply.changed
         for job_id, why in reply.unchanged:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from penstock.api import types as api
 from penstock.control import messages as msg
 from penstock.core.explain import Explainer, Explanation, question_of
+from penstock.core.lifecycle.versions import CHANGED, job_version
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.access import Scope
 from penstock.core.model.ids import JobId
@@ -21,7 +22,7 @@ from penstock.ports import FinishedJob
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, refused
 from penstock.server.http.responses import ApiError, answer
-from penstock.server.http.versions import IfMatch, check_version, job_version, with_version
+from penstock.server.http.versions import IfMatch, changed, versions_of, with_version
 from penstock.server.listing import check_filters, job_table, page_of
 from penstock.server.routes.openapi import EXAMPLE, MADE, returns
 from penstock.server.services.estimates import EstimateService
@@ -125,12 +126,15 @@ class JobViews:
             raise ApiError("not_found", f"there is no job {job_id}")
         return finished
 
-    async def check_version(self, scope: Scope, job_id: int, if_match: str) -> None:
-        """Raise ApiError where the caller decided on another version of a job than the present one."""
-        if if_match:
-            job = self._backend.reads.live_job(scope, JobId(job_id))
-            now = await self.any(scope, job_id, full=True)
-            check_version(if_match, job_version(job) if job is not None else "over", f"job {job_id}", now)
+    async def change(self, scope: Scope, request: msg.Cancel | msg.AskCheckpoint) -> None:
+        """Do something with one job. Raises: ApiError, also where it is none of the versions that the caller knows."""
+        reply = await self._backend.ask(request)
+        if not isinstance(reply, Refusal):
+            return
+        if reply.code != CHANGED:
+            raise refused(reply)
+        now = await self.any(scope, request.job_id, full=True)
+        raise changed(job_version(self._backend.state.jobs.get(request.job_id)), f"job {request.job_id}", now)
 
     async def check(self, scope: Scope, job_id: int, what: str) -> None:
         """Raise ApiError when there is no such job, or the caller may not do this with it."""
@@ -239,16 +243,12 @@ def _one_job_routes(app: FastAPI, backend: Backend, explainer: Explainer, caller
     async def cancel_job(who: caller, job_id: JobIdPath, if_match: IfMatch = "") -> Response:
         """Ask a job to end; asking again, or for one that has ended, changes nothing."""
         await jobs.check(who, job_id, "cancel")
-        await jobs.check_version(who, job_id, if_match)
-        await backend.ask(msg.Cancel(JobId(job_id), who.user))
+        await jobs.change(who, msg.Cancel(JobId(job_id), who.user, versions=versions_of(if_match)))
         return answer(api.DoneAnswer(True))
 
     @app.post("/api/v1/jobs/{job_id}/checkpoint", **returns(api.DoneAnswer))
     async def checkpoint_job(who: caller, job_id: JobIdPath, if_match: IfMatch = "") -> Response:
         """Ask a running program to save a checkpoint and carry on."""
         await jobs.check(who, job_id, "ask for a checkpoint of")
-        await jobs.check_version(who, job_id, if_match)
-        reply = await backend.ask(msg.AskCheckpoint(JobId(job_id)))
-        if isinstance(reply, Refusal):
-            raise refused(reply)
+        await jobs.change(who, msg.AskCheckpoint(JobId(job_id), versions_of(if_match)))
         return answer(api.DoneAnswer(True))

@@ -9,6 +9,8 @@ from starlette.responses import Response
 
 from penstock.api import types as api
 from penstock.control import messages as msg
+from penstock.core.lifecycle.versions import node_version
+from penstock.core.messages.requests import Refusal
 from penstock.core.model.access import Scope
 from penstock.core.model.cluster import Node
 from penstock.core.model.errors import nearest
@@ -18,7 +20,7 @@ from penstock.core.state.state import State
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow
 from penstock.server.http.responses import ApiError, answer
-from penstock.server.http.versions import IfMatch, check_version, node_version, with_version
+from penstock.server.http.versions import IfMatch, changed, versions_of, with_version
 from penstock.server.routes.openapi import returns
 from penstock.server.selecting import checked_pattern, name_matcher
 from penstock.server.tables import (
@@ -159,14 +161,15 @@ def node_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     ) -> Response:
         """Close a node for new work, or open it again."""
         allow(who.operates, "close or open nodes")
-        known = backend.state.nodes.get(NodeName(node))
-        if known is not None and if_match:
-            view = node_view(backend.state, known.spec.name, connected=node in backend.connected(), scope=who)
-            check_version(if_match, node_version(known), f"node {node}", view)
         at_ms = backend.clock.unix_ms() + evict_after if evict_after else 0
-        reply = await backend.ask(msg.Drain(NodeName(node), on, who.user, reason, evict, at_ms))
-        if isinstance(reply, msg.Done) and not reply.found:
+        wanted = msg.Drain(NodeName(node), on, who.user, reason, evict, at_ms, versions_of(if_match))
+        reply = await backend.ask(wanted)
+        known = backend.state.nodes.get(wanted.node)
+        if known is None or (isinstance(reply, msg.Done) and not reply.found):
             raise ApiError("not_found", f"there is no node '{node}'")
+        if isinstance(reply, Refusal):
+            view = node_view(backend.state, wanted.node, connected=node in backend.connected(), scope=who)
+            raise changed(node_version(known), f"node {node}", view)
         return answer(api.DoneAnswer(True))
 
 
