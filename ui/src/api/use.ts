@@ -10,7 +10,7 @@ export type Loaded<T> = {
   busy: boolean;
   /** When the value was worked out (ms), where that is a while ago; else 0. */
   madeMs: number;
-  reload: () => void;
+  reload: () => Promise<void>;
 };
 
 /** Age (s) from which a kept answer is shown with its time, and asked for again until the server has a newer one. */
@@ -27,42 +27,47 @@ export function useGet<T>(path: string, query: Query = {}, maxStaleS = 0): Loade
   const running = useRef<AbortController | null>(null);
   const load = useCallback((staleS: number) => {
     running.current?.abort();
-    if (!path) return;
+    if (!path) return Promise.resolve();
     const own = (running.current = new AbortController());
     set((known) => ({ ...known, value: known.of === path ? known.value : null, busy: true }));
-    const ask = (times: number) => {
+    const ask = (times: number): Promise<void> =>
       getKept<T>(path, query, staleS, own.signal).then(
         ({ value, ageS }) => {
           if (own.signal.aborted) return;
           const old = ageS >= OLD_S;
           set({ value, problem: null, busy: false, of: path, madeMs: old ? Date.now() - ageS * 1000 : 0 });
           const wait = AGAIN_S[times];
-          if (old && wait) setTimeout(() => own.signal.aborted || ask(times + 1), wait * 1000);
+          if (old && wait) setTimeout(() => own.signal.aborted || void ask(times + 1), wait * 1000);
         },
-        (problem: Error) => !own.signal.aborted && set((known) => ({ ...known, problem, busy: false, of: path })),
+        (problem: Error) => void (own.signal.aborted || set((known) => ({ ...known, problem, busy: false, of: path }))),
       );
-    };
-    ask(0);
+    return ask(0);
   }, [question]);
   const reload = useCallback(() => load(0), [load]); // what was just changed is to be seen
   useEffect(() => {
-    load(maxStaleS);
+    void load(maxStaleS);
     return () => running.current?.abort();
   }, [load]);
   return { value: state.of === path ? state.value : null, problem: state.problem, busy: state.busy, madeMs: state.of === path ? state.madeMs : 0, reload };
 }
 
-/** Ask again when a change concerns what is shown, at most once in `everyMs`. */
-export function useFresh(topics: Topic[], reload: () => void, everyMs = 3_000, concerns: (changes: Live) => boolean = () => true): void {
+/** How many times as long as an answer took passes before it is asked for again: what is dear on a large cluster is
+ * asked for more seldom. */
+const PAUSE_TIMES = 50;
+const PAUSE_MAX_MS = 30_000;
+
+/** Ask again when a change concerns what is shown, at most once in `everyMs`, and more seldom where answers take long. */
+export function useFresh(topics: Topic[], reload: () => Promise<unknown>, everyMs = 3_000, concerns: (changes: Live) => boolean = () => true): void {
   const due = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const last = useRef(0);
+  const took = useRef(0);
   useChanges(topics, (changes) => {
     if (due.current !== undefined || !concerns(changes)) return;
-    const wait = Math.max(50, last.current + everyMs - Date.now());
+    const wait = Math.max(50, last.current + Math.max(everyMs, Math.min(PAUSE_MAX_MS, PAUSE_TIMES * took.current)) - Date.now());
     due.current = setTimeout(() => {
       due.current = undefined;
       last.current = Date.now();
-      reload();
+      void reload().finally(() => (took.current = Date.now() - last.current));
     }, wait * (0.9 + Math.random() * 0.2));
   });
   useEffect(() => () => clearTimeout(due.current), []);

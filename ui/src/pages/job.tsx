@@ -272,7 +272,7 @@ function Cost(props: { of: JobView }) {
 function Metrics(props: { id: number; live: boolean }) {
   const series = useGet<JobSeriesList>(`/jobs/${props.id}/series`);
   const reported = useGet<ReportedList>(`/jobs/${props.id}/reported`, { rank: Number(query.value.get("rank") ?? 0) });
-  useFresh(["jobs"], () => { series.reload(); reported.reload(); }, 5_000, (changes) => !!changes.jobs?.some((one) => one.id === props.id));
+  useFresh(["jobs"], () => Promise.all([series.reload(), reported.reload()]), 5_000, (changes) => !!changes.jobs?.some((one) => one.id === props.id));
   const everyMs = (reported.value?.size_bytes ?? 0) < QUICK_BYTES ? 5_000 : 15_000;
   useEffect(() => {
     const timer = props.live ? setInterval(() => document.hidden || reported.reload(), everyMs) : undefined;

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-2UM54OXV.js";import"./chunk-UJPGIQUB.js";import"./chunk-A7HXCQTA.js";import"./chunk-P4EKVGDN.js";import"./chunk-OE5L2EXV.js";import"./chunk-Z62KPHFF.js";export{b as Act,a as Page};
