@@ -1,13 +1,16 @@
 """Use of each quota: by queue and tenant, with guaranteed, borrowed and lent amounts, and the holders."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
 from penstock.core.model.answers import Holder, QuotaRow
 from penstock.core.model.cluster import ShownHolders
-from penstock.core.model.ids import QueueName, TenantName, UserName
+from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
 from penstock.core.order.queues import TENANT_PREFIX, QueueNode, QueueTree
+from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.state.quota_notes import PERIOD_MS, Key, QuotaSaid
 from penstock.core.state.snapshot import Snapshot
 from penstock.core.state.usage import charge_of, whole_total
@@ -91,21 +94,28 @@ def seen_holders(found: Sequence[Holder], sees: Callable[[TenantName], bool], ot
     return sorted(own, key=lambda one: (one.tenant, one.resource, -one.used, one.user, one.queue))
 
 
-def holders(snapshot: Snapshot) -> list[Holder]:
-    """Return the present holders, the largest first within each tenant."""
+def holders(snapshot: Snapshot, charges: Mapping[JobId, UsedAmounts] = MappingProxyType({})) -> list[Holder]:
+    """Return the present holders, the largest first within each tenant.
+
+    Args:
+        charges: what attempts are charged, where that is known.
+    """
+    nodes = snapshot.nodes
+    alike = Counter(
+        (job.spec.tenant, job.user, job.spec.queue, job.placed.pool, charges.get(job.id) or charge_of(job, nodes))
+        for job in snapshot.running.values()
+    )  # most jobs of a user ask for the same
     sums: dict[tuple[TenantName, UserName, QueueName, str], list[int]] = {}
-    for job in snapshot.running.values():
-        charge = charge_of(job, snapshot.nodes)
+    for (tenant, user, queue, pool, charge), jobs in alike.items():
         amounts = {"devices": charge.device_milli, "cpus": charge.cpu_milli, "memory": charge.memory_bytes}
         amounts["storage"] = charge.storage_bytes
         amounts |= {f"devices:{model}": milli for model, milli in charge.models}
-        pool = job.placed.pool
         if pool in snapshot.config.quota_pools:
             amounts |= {f"{pool}/{resource}": amount for resource, amount in amounts.items()}
         for resource, amount in amounts.items():
             if amount:
-                had = sums.setdefault((job.spec.tenant, job.user, job.spec.queue, resource), [0, 0])
-                had[0] += amount
-                had[1] += 1
-    found = [Holder(*key, *amounts) for key, amounts in sums.items()]
+                had = sums.setdefault((tenant, user, queue, resource), [0, 0])
+                had[0] += amount * jobs
+                had[1] += jobs
+    found = [Holder(*key, *held) for key, held in sums.items()]
     return sorted(found, key=lambda one: (one.tenant, one.resource, -one.used, one.user, one.queue))

@@ -27,7 +27,7 @@ def quota_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             said = backend.state.quota_notes.last
             rows = [row for row in quota_rows(snapshot, now_ms, said) if _is_seen(row, who)]
             shown = snapshot.config.settings.holders_shown
-            held = seen_holders(holders(snapshot), who.sees, shown)
+            held = seen_holders(holders(snapshot, backend.state.indexes.charges.copy()), who.sees, shown)
             return paged(QUOTAS, query, rows, lambda page: QuotaList(page, held))
 
         question = ("quotas", who.sight, query.question)
