@@ -36,6 +36,7 @@ FINDINGS: dict[str, Effect] = {
     "init_failed": "close",
     "reset_required": "close",
     "ecc_uncorrected": "close",
+    "ecc_contained": "warn",
     "row_remap_pending": "close",
     "row_remap_failed": "close",
     "pages_retired": "warn",
@@ -49,7 +50,10 @@ FINDINGS: dict[str, Effect] = {
     "throttled": "warn",
     "unhealthy": "close",
     "mig_pending": "warn",
+    "degraded": "warn",
+    "driver_fault": "warn",
     "program_fault": "none",
+    "follow_up": "none",
 }
 """Every code of a finding, with its effect."""
 
@@ -133,6 +137,10 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     pci: str = ""
     number: int | None = None
     """The vendor's number of the error, such as an Xid."""
+    pid: int | None = None
+    """The process that had the device when it happened."""
+    instance: int | None = None
+    """The part of the device that suffers (the GPU instance of MIG)."""
     time_s: float | None = None
     """When, where the output says so: unix time, or seconds since the boot for a kernel log with such a clock."""
 
@@ -152,6 +160,8 @@ class Reading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Version of the driver."""
 
 
+INPUT_MAX = 4 * 2**20
+"""Characters of an output that is read at all."""
 TEXT_MAX = 200
 _PCI = re.compile(r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?")
 _NUMBER = re.compile(r"\s*(-?\d+(?:[.,]\d+)?)\s*([A-Za-z%°/]*)\s*")
