@@ -293,6 +293,8 @@ _BROKEN = re.compile(r"\bS?Xid \(")
 
 def _error(message: str) -> _Error | None:
     """Return the error that a message of the kernel tells, if any."""
+    if not message.replace("\t", " ").isprintable():  # the kernel writes none such: a word of it may be lost
+        return _broken(message)
     if match := _XID.fullmatch(message):
         return _xid(match)
     if match := _SXID.fullmatch(message):
@@ -376,6 +378,10 @@ def _other(message: str) -> _Error | None:
         if match := pattern.fullmatch(message):
             text = short(f"{meaning}; {message.removeprefix('NVRM: ')}")
             return _Error(Finding(code=code, text=text, pci=pci_address(match[1])), same=meaning)
+    return _broken(message)
+
+
+def _broken(message: str) -> _Error | None:
     if not _BROKEN.search(message):
         return None
     code = "cut" if message.startswith(("NVRM: Xid", "nvidia-nvswitch")) else "unknown_format"

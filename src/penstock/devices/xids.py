@@ -151,13 +151,13 @@ SWITCH_FATAL = frozenset(
     {
         10003, 11001, 11009, 11013, 11018, 11019, 11020, 12001, 12002, 12020, 12022, 12024, 12025, 12026, 12027, 12030,
         12031, 12032, 14017, 15001, 15006, 15009, 15010, 15012, 15013, 19047, 19048, 19054, 19056, 19058, 19060, 19061,
-        19063, 19064, 19066, 19067, 19069, 19070, 19084, 20034, 22003, 22011, 22012, 24004, 24005, 24006, 24007,
+        19063, 19064, 19066, 19067, 19069, 19070, 20034, 22003, 22011, 22012, 24004, 24005, 24006, 24007,
         *range(23001, 23018),
     }
 )  # fmt: skip
-"""SXids after which links or the whole switch must be reset, for lines that do not say so; and 19084, which says
-that it is not fatal and asks for a reset of all devices and switches all the same."""
+"""SXids after which links or the whole switch must be reset, for lines that do not say so."""
 SWITCH_RESET_ALL = 19084
+"""It says that it is not fatal, and asks for a reset of all devices and switches all the same."""
 SWITCH_FIRST = 10000
 """Numbers from here on are of switches."""
 SWITCH_FAULT = Xid("fabric_fault", "fatal NVSwitch error", "reset_device")

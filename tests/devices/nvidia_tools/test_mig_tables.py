@@ -213,6 +213,8 @@ def test_mode_is_only_effective_where_nothing_is_pending() -> None:
     half = answer(recorded("on-2"))
     assert (half.modes, codes(half)) == ((Mode(pci="0000:00:03.0", wanted=None, effective=False),), ["mig_pending"])
     assert answer(pending).modes == (Mode(pci="0000:00:03.0", wanted=True, effective=False),)
+    enabled = f"{pending}Enabled MIG Mode for GPU 00000000:00:03.0\n"
+    assert answer(enabled).modes == answer(pending).modes
     assert codes(answer("All done.\n")) == ["cut"]
 
 
@@ -271,6 +273,43 @@ def test_a_row_that_is_missing_is_noticed() -> None:
 
     assert "cut" in codes(gpu_instances("".join(lines[:7] + lines[8:])))
     assert "cut" in codes(profiles("".join(recorded("lgip-1").splitlines(keepends=True)[:-1])))
+
+
+def test_a_last_line_without_an_end_is_not_trusted() -> None:
+    text = "Successfully destroyed GPU instance ID  1 from GPU  12\n"
+
+    assert [(c.gpu, c.instance) for c in answer(text).changes] == [(12, 1)]
+    assert answer(text[:-2]).changes == ()
+    assert codes(answer(text[:-2])) == ["cut"]
+
+
+def test_a_table_without_a_row_is_cut() -> None:
+    lines = recorded("lgi-1").splitlines(keepends=True)
+
+    assert codes(gpu_instances("".join([*lines[:5], lines[0]]))) == ["cut"]
+
+
+def test_a_profile_needs_both_of_its_lines() -> None:
+    lines = recorded("lgip-1").splitlines(keepends=True)
+    reading = profiles("".join(lines[:6] + lines[8:]))
+
+    assert [p.profile for p in reading.profiles] == [21, 5, 6, 0]
+    assert "cut" in codes(reading)
+
+
+@pytest.mark.parametrize("places", ["{0,0}:2", "{0,2}:0"])
+def test_placements_that_cannot_be_are_not_given(places: str) -> None:
+    reading = placements(recorded("lgipp-1").replace("ID  5 Placements: {0,2}:2", f"ID  5 Placements: {places}"))
+
+    assert [p.profile for p in reading.placements] == [14, 21, 6, 0]
+    assert codes(reading) == ["unreadable"]
+
+
+def test_an_instance_without_a_slice_is_not_given() -> None:
+    reading = gpu_instances(recorded("lgi-1").replace("1:1", "1:0"))
+
+    assert [i.instance for i in reading.instances] == [3, 2]
+    assert codes(reading) == ["duplicate"]
 
 
 def test_memory_is_read_with_a_decimal_comma_and_left_out_where_it_is_not_told() -> None:
