@@ -69,6 +69,7 @@ class KernelLog:
         self._seen: OrderedDict[Hashable, Time] = OrderedDict()
         self._causes: OrderedDict[str, Time] = OrderedDict()
         self._lost: OrderedDict[str, Time] = OrderedDict()
+        self._last_lost: dict[Clock, Time] = {}
         self._uuids: OrderedDict[str, str] = OrderedDict()
         self._gaudi: OrderedDict[int, DeviceFacts] = OrderedDict()
 
@@ -85,7 +86,8 @@ class KernelLog:
             now_s: when it came (seconds of any steady clock), for lines without a time: else they are taken for equal
                 ones of the same moment.
         """
-        head = _head(line[:LINE_MAX].partition("\n")[0].rstrip("\r"))
+        line = line[:LINE_MAX].partition("\n")[0].rstrip("\r")
+        head = _head(line) if _MARK.search(line) else None
         if head is None:
             return None
         when, message = head
@@ -116,6 +118,7 @@ class KernelLog:
             finding = replace(finding, code="follow_up", text=short(f"after an earlier error: {finding.text}"))
         elif finding.code == "lost":
             _remember(self._lost, finding.pci, when)
+            self._last_lost[when.clock] = when
         elif finding.number is not None and finding.number != xids.CLEAN_UP:
             _remember(self._causes, finding.pci, when)
         what = finding.number if finding.number is not None and finding.code != "lost" else finding.code
@@ -134,7 +137,7 @@ class KernelLog:
         if finding.number is None or finding.code == "lost" or finding.number == xids.RECOVERY:
             return False
         if finding.number >= xids.SWITCH_FIRST:
-            return any(_within(lost, when, FOLLOW_S) for lost in self._lost.values())
+            return any(_within(lost, when, FOLLOW_S) for lost in self._last_lost.values())
         if (lost := self._lost.get(finding.pci)) is not None and _within(lost, when, FOLLOW_S):
             return True
         cause = self._causes.get(finding.pci)
@@ -245,6 +248,10 @@ def _calendar(parts: dict[str, str]) -> Time:
 
 # What the kernel said.
 
+_MARK = re.compile(
+    r"NVRM|Xid \(|nvidia-peermem|habanalabs|accel|INFO: task|\] \[(?:ERROR|CRITICAL)\]|^\[(?:ERROR|CRITICAL)\]"
+)
+"""In each line that is worth a closer look."""
 _ADDRESS = r"((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _XID = re.compile(
     rf"NVRM: Xid \((?:PCI:)?{_ADDRESS}(?: GPU-I:([0-9]{{1,4}}))?(?: GPU-CI:[0-9]{{1,4}})?\): ([0-9]{{1,4}}),(.*)"
@@ -263,7 +270,9 @@ _SWITCH = re.compile(
     re.IGNORECASE,
 )
 _UUID = re.compile(rf"NVRM: GPU at (?:PCI:)?{_ADDRESS}: (GPU-[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}})")
-_DRIVER = re.compile(r"NVRM: loading NVIDIA UNIX .*Kernel Module .*?\s([0-9]{3}(?:\.[0-9]{1,3}){1,2})\s+Release Build")
+_DRIVER = re.compile(
+    r"NVRM: loading NVIDIA UNIX (?:\w{1,20} ){0,2}Kernel Module(?: for \w{1,20})? +([0-9]{3}(?:\.[0-9]{1,3}){1,2})\s"
+)
 _GAUDI = re.compile(r"(?:habanalabs|accel) (?:hl|accel)([0-9]{1,4}): (.*)")
 _GAUDI_MODEL = re.compile(r"Found (\w{1,32}) device with ([0-9]{1,5})GB DRAM")
 _GAUDI_ADDED = re.compile(rf"Successfully added device {_ADDRESS} to habanalabs driver")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.devices.nvidia_tools.mig_answers import answer
-from penstock.devices.nvidia_tools.mig_facts import FINDINGS_MAX, Change, Instance, MigReading, Mode, Refusal
+from penstock.devices.nvidia_tools.mig_facts import FINDINGS_MAX, LINES_MAX, Change, Instance, MigReading, Mode, Refusal
 from penstock.devices.nvidia_tools.mig_tables import (
     compute_instances,
     compute_profiles,
@@ -229,6 +229,7 @@ def test_mode_is_only_effective_where_nothing_is_pending() -> None:
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", "no_driver"),
         ("Aucune instance trouvée : introuvable\n", "unknown_format"),
         ("x" * (INPUT_MAX + 1), "unreadable"),
+        ("x\n" * (LINES_MAX + 1), "unreadable"),
     ],
 )
 def test_sentences_in_place_of_a_table_are_findings(text: str, code: str) -> None:

@@ -9,6 +9,7 @@ from penstock.devices.reading import INPUT_MAX, Finding, short
 
 FINDINGS_MAX = 100
 """Of one output."""
+LINES_MAX = 20_000
 LINE_MAX = 1000
 """Characters of a line of a table."""
 N = r"([0-9]{1,4})"
@@ -179,6 +180,9 @@ def lines_of(text: str, notes: Notes) -> list[str]:
         return []
     if not text.strip():
         notes.add(Finding(code="unreadable", text="the output is empty"))
+        return []
+    if text.count("\n") > LINES_MAX:
+        notes.add(Finding(code="unreadable", text=f"more than {LINES_MAX:,} lines"))
         return []
     *lines, last = text.split("\n")
     if last.strip():
