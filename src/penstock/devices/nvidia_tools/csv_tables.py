@@ -167,8 +167,9 @@ def query_gpu(text: str, columns: Sequence[str] = ()) -> Reading:
         devices.append(device)
         findings += wrong
         driver = driver or version_of(row.get("kmd_version")) or version_of(row.get("driver_version"))
-    recognized = rows.recognized
-    return reading(recognized=recognized, devices=devices, findings=findings, driver=driver)
+    if rows.recognized and not devices and not findings:
+        findings.append(Finding(code="no_devices", text="no row below the heading"))
+    return reading(recognized=rows.recognized, devices=devices, findings=findings, driver=driver)
 
 
 def _values(row: Mapping[str, str]) -> dict[str, list[str]]:

@@ -142,10 +142,10 @@ def versions(text: str) -> Reading:
     named: dict[str, str] = {}
     findings: list[Finding] = []
     for line in lines.whole:
-        if match := _VERSION_LINE.fullmatch(line):
-            named.setdefault(match[1].strip().lower(), match[2])
-        elif finding := sentence(line):
+        if finding := sentence(line):
             findings.append(finding)
+        elif match := _VERSION_LINE.fullmatch(line):
+            named.setdefault(match[1].strip().lower(), match[2])
         elif line.strip():
             lines.refuse(line)
     found = [*findings, *lines.unreadable()]
