@@ -15,7 +15,7 @@ TABLES = {
     "2": ("610.62", [(0, "0000:0c:00.0", SUPER, 8192, 797)], []),
     "3": ("610.57.04", [(0, "0000:0c:00.0", SUPER, 8192, 815)], []),
     "4": ("595.80", [(0, "0000:01:00.0", "NVIDIA L40S", 46068, 1235)], []),
-    "5": ("550.90.12", [(0, "0000:01:00.0", "NVIDIA A100 80GB PCIe", 81920, 437)], ["cut"]),
+    "5": ("550.90.12", [(0, "0000:01:00.0", "NVIDIA A100 80GB PCIe", 81920, 437)], ["cut", "unreadable"]),
     "6": (
         "460.32.03",
         [(n, f"000{n + 1}:00:00.0", "Tesla V100-SXM2...", 32510, 0) for n in range(8)],
@@ -25,7 +25,7 @@ TABLES = {
     "8": (
         "590.48.01",
         [(n, f"00{domain}:01:00.0", "NVIDIA GB200", 189471, 0) for n, domain in enumerate(("08", "09", "18", "19"))],
-        [],
+        ["unreadable"],
     ),
     "9": (
         "535.129.03",
@@ -148,7 +148,7 @@ def test_what_is_wrong_names_the_device(name, code, index, pci, effect):
 def test_a_row_that_is_ill_or_not_whole_is_a_finding(old, new, code):
     whole = text("plain-1.txt")
     assert old in whole
-    assert codes(plain(whole.replace(old, new, 1)))[0] == code
+    assert code in codes(plain(whole.replace(old, new, 1)))
 
 
 def test_a_device_without_one_of_its_rows_is_not_told():

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from penstock.devices.nvidia_tools.texts import Lines, integer, reading, sentence, version_of
-from penstock.devices.nvidia_tools.values import device_of, usable
+from penstock.devices.nvidia_tools.values import device_of, named, usable
 from penstock.devices.reading import DeviceFacts, Finding, ProcessFacts, Reading, short, size_bytes, whole
 
 LINE_MAX = 32768
@@ -164,8 +164,11 @@ def query_gpu(text: str, columns: Sequence[str] = ()) -> Reading:
             findings.append(Finding(code="unreadable", text=short(f"cells not of their columns: {list(row.values())}")))
             continue
         device, wrong = device_of(_values(row))
-        devices.append(device)
         findings += wrong
+        if named(device):
+            devices.append(device)
+        else:
+            findings.append(Finding(code="masked", text="a row without the index, uuid, address or name of its device"))
         driver = driver or version_of(row.get("kmd_version")) or version_of(row.get("driver_version"))
     if rows.recognized and not devices and not findings:
         findings.append(Finding(code="no_devices", text="no row below the heading"))

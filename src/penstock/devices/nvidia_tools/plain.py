@@ -9,14 +9,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from penstock.devices.nvidia_tools.texts import Lines, integer, reading, sentence, version_of
+from penstock.devices.nvidia_tools.texts import Lines, address_of, integer, reading, sentence, version_of
 from penstock.devices.reading import (
     DeviceFacts,
     Finding,
     PartFacts,
     ProcessFacts,
     Reading,
-    pci_address,
     said,
     short,
     whole,
@@ -25,6 +24,7 @@ from penstock.devices.reading import (
 PID_MAX = 2**31
 MIB = 2**20
 ERROR = "ERR!"
+_DATE = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d{2}:\d{2}:\d{2} \d{4}")
 _BORDER = re.compile(r"[+|][-=+]{10,}[+|]")
 _BANNER = re.compile(r"\b(?:Driver|KMD) Version: {0,20}(\S{1,24})")
 _NAME = re.compile(r"\s*(\d{1,4})\s+(\S.*?)\s+(\S+)\s*")
@@ -75,9 +75,11 @@ class _Table:
             self._table_line(line)
         elif finding := sentence(line):
             self.findings.append(finding)
-        elif line.lstrip().startswith(("|", "+--", "+==")) or (line.rstrip().endswith("|") and self.seen):
+        elif line and not _DATE.fullmatch(line):
+            if line.startswith(("|", "+")) or line.endswith(("|", "+")):
+                self._open = None
+            self.flush(complete=False)
             self._lines.refuse(line)
-            self._open = None
 
     def _border(self, line: str) -> None:
         self.flush(complete=True)
@@ -194,7 +196,7 @@ def _device(rows: list[list[str]]) -> tuple[DeviceFacts, list[Finding]] | None:
         return None
     if len(rows) == 3 and (rows[2][0].strip() or rows[2][1].strip() or len(rows[2][2].split()) > 2):
         return None
-    index, pci, mig = integer(name[1]), pci_address(bus[1]), rows[2][2].strip() if len(rows) == 3 else ""
+    index, pci, mig = integer(name[1]), address_of(bus[1]), rows[2][2].strip() if len(rows) == 3 else ""
     used, total = (int(memory[1]) * MIB, int(memory[2]) * MIB) if memory else (None, None)
     if index is None or (not pci and said(bus[1])) or (used or 0) > (total or used or 0):
         return None
@@ -262,20 +264,20 @@ def plain(text: str) -> Reading:
     for line in lines.whole:
         table.take(line.rstrip())
     table.flush(complete=False)
-    findings = [*table.findings, *lines.unreadable()]
+    findings = list(table.findings)
     devices = _with_parts(table.devices, table.parts, findings.append)
     if table.devices or table.seen:
         if "processes" not in table.seen:
             findings.append(Finding(code="cut", text="the table of processes is missing"))
         elif not table.closed:
             findings.append(Finding(code="cut", text="the last table has no lower border"))
-        if not devices and not findings:
+        if not devices and not lines.unreadable() and not findings:
             findings.append(Finding(code="no_devices", text="the table has no devices"))
     return reading(
         recognized=bool(table.seen or table.devices),
         devices=devices,
         processes=table.processes,
-        findings=findings,
+        findings=[*findings, *lines.unreadable()],
         driver=table.driver,
     )
 

@@ -12,6 +12,8 @@ from penstock.devices.reading import DeviceFacts, Finding, PartFacts, ProcessFac
 
 PID_MAX = 2**31
 DEPTH_MAX = 16
+MIXED_MAX = 2
+"""Blocks with values of another one, from which on the lines are out of order and no block can be trusted."""
 _GPU = re.compile(r"GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])")
 _LINE = re.compile(r"([^:]{1,100}?)\s{0,80}:(?:\s(.*))?")
 _HEAD = ("Driver Version", "KMD Version", "CUDA Version", "CUDA UMD Version", "Attached GPUs", "Timestamp")
@@ -154,10 +156,11 @@ def text_log(text: str) -> Reading:
 def _reading(blocks: list[_Block], head: dict[str, str], findings: list[Finding], driver: str) -> Reading:
     devices: list[DeviceFacts] = []
     processes: list[ProcessFacts] = []
+    mixed = sum(not block.twice.isdisjoint(_PATHS) for block in blocks)
     for block in blocks:
         device, wrong = _device(block)
         findings += wrong
-        if device is not None:
+        if device is not None and mixed < MIXED_MAX:
             devices.append(device)
             processes += _processes(block, device)
     attached = integer(head.get("Attached GPUs"))
@@ -180,11 +183,10 @@ def _device(block: _Block) -> tuple[DeviceFacts | None, list[Finding]]:
     parts = tuple(_parts(block))
     device, findings = device_of(values, parts)
     found = finder(device)
-    if len({pci_address(each) for each in values["pci"] if usable(each)}) > 1 or "PCI/Bus Id" in block.twice:
+    if len({pci_address(each) for each in values["pci"] if usable(each)}) > 1:
         return None, [found("unreadable", "it has two PCI addresses")]
-    twice = sorted(block.twice & _PATHS)
-    if twice:
-        findings.append(found("unreadable", f"told twice, differently: {', '.join(twice)}"))
+    if twice := sorted(block.twice & _PATHS):
+        return None, [found("unreadable", f"told twice, differently: {', '.join(twice)}")]
     if len(parts) < len(block.parts) or any(path.startswith("MIG Device/") for path in block.twice):
         findings.append(found("unreadable", "its parts (MIG) are not whole"))
     return device, findings

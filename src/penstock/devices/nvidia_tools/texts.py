@@ -31,6 +31,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]{0,8}m")
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _OLD_PART_UUID = re.compile(r"MIG-(GPU-[0-9a-fA-F-]{36})/(\d{1,3})/(\d{1,3})")
 _ZERO = re.compile(r"[0-]+")
+_SERIAL = re.compile(r"[0-9A-Za-z-]{4,40}")
 _VERSION = re.compile(r"\s*(\d{2,4}(?:\.\d{1,4}){1,3})(?![\w.])")
 _HANDLE = re.compile(
     r"Unable to determine the device handle for GPU\s{0,3}(?:(?P<index>\d{1,4}):\s{1,3})?"
@@ -75,7 +76,7 @@ class Lines:
         for raw in text.splitlines(keepends=True) if _plain_breaks(text) else _split(text):
             line = raw.rstrip("\r\n")
             if raw[-1:] not in ("\r", "\n"):
-                self.findings.append(Finding(code="cut", text=f"the last line does not end: {short(line)}"))
+                self.findings.append(Finding(code="cut", text=short(f"the last line does not end: {line[:LINE_MAX]}")))
                 break
             line = _ESCAPES.sub("", line) if "\x1b" in line else line
             line = line.replace(NO_BREAK, " ")
@@ -122,13 +123,13 @@ def sentence(line: str) -> Finding | None:
             code="lost",
             text=short(line),
             index=int(index) if index is not None else None,
-            pci=pci_address(handle["pci"]),
+            pci=address_of(handle["pci"]),
         )
     lower = line.lower()
     for part, code in _SENTENCES:
         if part in lower:
             at = _AT_GPU.search(line)
-            return Finding(code=code, text=short(line), pci=pci_address(at[1]) if at else "")
+            return Finding(code=code, text=short(line), pci=address_of(at[1]) if at else "")
     if "hami-core" in lower:
         text = "HAMi sets limits here: the memory may be a limit, not the device's own"
         return Finding(code="masked", text=text)
@@ -158,10 +159,16 @@ def old_part(text: str) -> tuple[str, int, int] | None:
     return (match[1], int(match[2]), int(match[3])) if match and uuid_of(match[1]) else None
 
 
+def address_of(text: str | None) -> str:
+    """Return the PCI address of a device, '' for what is none; address 0 is a bridge of the host, never a device."""
+    address = pci_address(said(text))
+    return "" if address == "0000:00:00.0" else address
+
+
 def serial_of(text: str | None) -> str:
-    """Return a serial number, '' for one that is masked by zeros."""
+    """Return a serial number, '' for one that is masked by zeros and for what is none."""
     value = said(text)
-    return "" if _ZERO.fullmatch(value) else value
+    return value if _SERIAL.fullmatch(value) and not _ZERO.fullmatch(value) else ""
 
 
 def integer(text: str | None, most: int = INDEX_MAX) -> int | None:

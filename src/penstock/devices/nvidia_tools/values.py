@@ -7,8 +7,8 @@ this module alone says what follows from a value.
 import re
 from collections.abc import Callable, Mapping
 
-from penstock.devices.nvidia_tools.texts import integer, serial_of, uuid_of
-from penstock.devices.reading import DeviceFacts, Finding, PartFacts, pci_address, said, short, size_bytes, whole
+from penstock.devices.nvidia_tools.texts import address_of, integer, serial_of, uuid_of
+from penstock.devices.reading import DeviceFacts, Finding, PartFacts, said, short, size_bytes, whole
 
 Values = Mapping[str, list[str]]
 """Our name of a value -> what the output says, the best source first; names without a value are missing."""
@@ -36,6 +36,8 @@ RECOVERY = {
     "drain and reset": "reset_required",
     "drain p2p": "fabric_fault",
 }
+FABRIC = {"not supported": "", "not started": "fabric_fault", "in progress": "fabric_fault"}
+"""States of the NVLink fabric other than completed, and the code of the finding."""
 YES = (
     ("reset_required", "reset_required", "a reset is required"),
     ("drain", "reset_required", "it is to be drained and reset"),
@@ -102,7 +104,7 @@ def device_of(values: Values, parts: tuple[PartFacts, ...] = ()) -> tuple[Device
     device = DeviceFacts(
         index=integer(told("index")),
         uuid=uuid_of(told("uuid")),
-        pci=pci_address(told("pci")),
+        pci=address_of(told("pci")),
         model=told("model"),
         serial=serial_of(told("serial")),
         minor=integer(told("minor")),
@@ -125,6 +127,11 @@ def device_of(values: Values, parts: tuple[PartFacts, ...] = ()) -> tuple[Device
     if any(value and not device.uuid for value in told.all("uuid")):
         findings.append(found("masked", "its uuid is masked or cut"))
     return device, [*findings, *_health(told, device, found)]
+
+
+def named(device: DeviceFacts) -> bool:
+    """Return whether anything tells which device it is."""
+    return bool(device.index is not None or device.uuid or device.pci or device.model)
 
 
 def finder(device: DeviceFacts) -> Callable[[str, str], Finding]:
@@ -192,7 +199,8 @@ def _recovery(told: Told, found: Callable[[str, str], Finding]) -> list[Finding]
 def _fabric(told: Told, found: Callable[[str, str], Finding]) -> list[Finding]:
     state, status, health = told("fabric_state"), told("fabric_status"), told("fabric_health")
     if state and state.lower() != "completed":
-        return [found("fabric_fault", f"state of the NVLink fabric: {state}")]
+        code = FABRIC.get(state.lower(), "unknown_format")
+        return [found(code, f"state of the NVLink fabric: {state}")] if code else []
     if state and status and status.lower() != "success":
         return [found("fabric_fault", f"status of the NVLink fabric: {status}")]
     if health.lower() in ("unhealthy", "limited capacity"):

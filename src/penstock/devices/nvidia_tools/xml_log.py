@@ -182,7 +182,7 @@ def _device(element: ElementTree.Element) -> tuple[DeviceFacts | None, list[Find
         return None, [found("unreadable", "a device without a uuid and a PCI address")]
     known = {path for paths in NAMES.values() for path in paths}
     if twice & known:
-        findings.append(found("unreadable", f"told twice, differently: {', '.join(sorted(twice & known))}"))
+        return None, [found("unreadable", f"told twice, differently: {', '.join(sorted(twice & known))}")]
     if doubtful:
         findings.append(found("unreadable", "its parts (MIG) are not whole"))
     return device, findings
