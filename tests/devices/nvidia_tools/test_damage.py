@@ -168,8 +168,7 @@ def decimal_comma(whole: str) -> str:
 def future_fields(whole: str) -> str:
     """Put a field that nobody knows behind fields of the XML and the text, and a column into a CSV."""
     whole = re.sub(r"(</(?:uuid|total|pid|gpu_temp|current_mig)>)", r"\1<flux><now>7 T</now></flux>", whole)
-    whole = re.sub(r"(?m)^( +)(Serial Number|Total|Index|Product Name)( +:.*\n)", r"\1\2\3\1Flux\3", whole)
-    return whole
+    return re.sub(r"(?m)^( +)(Serial Number|Total|Index|Product Name)( +:.*\n)", r"\1\2\3\1Flux\3", whole)
 
 
 @pytest.mark.parametrize("change", [crlf, decimal_comma, future_fields])

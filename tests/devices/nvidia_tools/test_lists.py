@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.devices.nvidia_tools.listing import listing, nvlink_errors, nvlink_status
-from penstock.devices.nvidia_tools.texts import TEXT_BYTES_MAX
+from penstock.devices.nvidia_tools.texts import INDEX_MAX, LINES_MAX, TEXT_BYTES_MAX
 from penstock.devices.nvidia_tools.topology import topology
 from penstock.devices.nvidia_tools.xml_log import xml_log
 from penstock.devices.reading import LinkFacts
@@ -158,10 +158,18 @@ def test_a_text_of_something_else_is_a_finding(parse, nothing):
 
 
 @pytest.mark.parametrize("parse", [parse for _, parse in PARSERS])
-def test_a_text_that_is_too_large_is_refused(parse):
-    reading = parse("x\n" * (TEXT_BYTES_MAX // 2 + 1))
+@pytest.mark.parametrize("large", ["x" * (TEXT_BYTES_MAX + 1), "\n" * (LINES_MAX + 1)], ids=["characters", "lines"])
+def test_a_text_that_is_too_large_is_refused(parse, large):
+    reading = parse(large)
     assert codes(reading) == ["unreadable"]
     assert "are read" in reading.findings[0].text
+
+
+def test_xml_of_more_devices_than_a_machine_has_is_not_read_on():
+    many = "".join(f'<gpu id="00000000:{n >> 8:02x}:{n & 255:02x}.0"/>' for n in range(1, 2000))
+    reading = xml_log(f"<nvidia_smi_log>{many}</nvidia_smi_log>\n")
+    assert len(reading.devices) == INDEX_MAX
+    assert codes(reading) == ["unreadable"]
 
 
 @pytest.mark.parametrize(

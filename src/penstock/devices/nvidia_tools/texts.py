@@ -19,6 +19,8 @@ from penstock.devices.reading import (
 )
 
 TEXT_BYTES_MAX = 4 * 2**20
+LINES_MAX = 200_000
+"""Lines of an output; the longest, the XML of 16 devices with all their clocks, has fewer than 50,000."""
 LINE_MAX = 512
 """Characters of a line of a table; the widest that the tool writes have fewer than half of it."""
 FINDINGS_MAX = 256
@@ -69,7 +71,7 @@ class Lines:
     def __init__(self, text: str, *, longest: int = LINE_MAX) -> None:
         self.whole: list[str] = []
         self.findings: list[Finding] = []
-        self._refused: list[str] = []
+        self._refused, self._first = 0, ""
         if too_large := refused(text):
             self.findings.append(too_large)
             return
@@ -87,23 +89,25 @@ class Lines:
 
     def refuse(self, line: str) -> None:
         """Note a line that is not of the format; all of them make one finding."""
-        self._refused.append(short(line[:LINE_MAX]))
+        self._first = self._first if self._refused else short(line[:LINE_MAX])
+        self._refused += 1
 
     def unreadable(self) -> list[Finding]:
         """Return the findings of the lines: cut, too large, and those that were refused."""
         if not self._refused:
             return self.findings
-        count = len(self._refused)
-        lines = "a line is" if count == 1 else f"{count} lines are"
-        text = f"{lines} not of the format, the first: {self._refused[0]}"
+        lines = "a line is" if self._refused == 1 else f"{self._refused} lines are"
+        text = f"{lines} not of the format, the first: {self._first}"
         return [*self.findings, Finding(code="unreadable", text=short(text))]
 
 
 def refused(text: str) -> Finding | None:
     """Return the finding of a text that is too large to be read, None for one that is not."""
-    if len(text) <= TEXT_BYTES_MAX:
-        return None
-    return Finding(code="unreadable", text=f"{len(text)} characters, at most {TEXT_BYTES_MAX} are read")
+    if len(text) > TEXT_BYTES_MAX:
+        return Finding(code="unreadable", text=f"{len(text)} characters, at most {TEXT_BYTES_MAX} are read")
+    if (lines := text.count("\n")) > LINES_MAX:
+        return Finding(code="unreadable", text=f"{lines} lines, at most {LINES_MAX} are read")
+    return None
 
 
 def _plain_breaks(text: str) -> bool:

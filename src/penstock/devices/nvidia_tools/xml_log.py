@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import cast
 from xml.etree import ElementTree
 
-from penstock.devices.nvidia_tools.texts import integer, reading, refused, sentences, version_of
+from penstock.devices.nvidia_tools.texts import INDEX_MAX, integer, reading, refused, sentences, version_of
 from penstock.devices.nvidia_tools.values import device_of, finder, usable
 from penstock.devices.reading import DeviceFacts, Finding, PartFacts, ProcessFacts, Reading, pci_address, size_bytes
 
@@ -149,6 +149,8 @@ class _Log:
                 continue
             if depth == 2 and self.ours:
                 if element.tag == "gpu":
+                    if len(self.devices) == INDEX_MAX:
+                        raise ValueError(f"more than {INDEX_MAX} devices")
                     self.devices.append(element)
                 elif element.text:
                     self.head.setdefault(element.tag, element.text)
@@ -190,7 +192,7 @@ def _device(element: ElementTree.Element) -> tuple[DeviceFacts | None, list[Find
 
 def _parts(element: ElementTree.Element) -> tuple[tuple[PartFacts, ...], bool]:
     """Return the compute instances of a device, and whether some of them could not be read."""
-    parts: list[PartFacts] = []
+    parts: dict[tuple[int, int], PartFacts] = {}
     listed = element.findall("mig_devices/mig_device")
     for each in listed:
         instance, compute = integer(each.findtext("gpu_instance_id")), integer(each.findtext("compute_instance_id"))
@@ -202,9 +204,8 @@ def _parts(element: ElementTree.Element) -> tuple[tuple[PartFacts, ...], bool]:
             memory_bytes=size_bytes(each.findtext("fb_memory_usage/total")) or None,
             memory_used_bytes=size_bytes(each.findtext("fb_memory_usage/used")),
         )
-        if not any((p.instance, p.compute_instance) == (instance, compute) for p in parts):
-            parts.append(part)
-    return tuple(parts), len(parts) < len(listed)
+        parts.setdefault((instance, compute), part)
+    return tuple(parts.values()), len(parts) < len(listed)
 
 
 def _processes(element: ElementTree.Element, device: DeviceFacts) -> Iterator[ProcessFacts]:
