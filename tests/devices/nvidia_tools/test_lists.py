@@ -38,6 +38,12 @@ def test_a_list_tells_devices_and_their_parts(name, models, profiles, findings):
     assert codes(reading) == findings
 
 
+def test_a_line_that_is_absurdly_long_is_not_read():
+    rows = text("L-mig-4.txt").splitlines()
+    reading = listing(f"{rows[0]}\n{rows[1]}{' ' * 600}\n")
+    assert (reading.devices[0].parts, codes(reading)) == ((), ["unreadable"])
+
+
 def test_uuids_that_are_masked_or_cut_are_none():
     assert {device.uuid for device in read("L-1.txt").devices} == {""}
     (a30,) = read("L-mig-4.txt").devices
@@ -118,6 +124,7 @@ def test_the_matrix_tells_each_link_once_and_the_nodes(name, numa, links):
     [
         ("GPU1    NV2 ", "GPU1    SYS ", ["unreadable"], 0),
         ("GPU1    NV2      X ", "GPU1     X      NV2 ", ["cut", "unreadable"], 1),
+        ("GPU1    NV2      X ", "GPU1    NV2     NV2 ", ["cut", "unreadable"], 1),
         ("GPU1    NV2 ", "GPU1    NVX ", ["cut", "unreadable"], 1),
         ("GPU1    NV2      X      0-23            N/A\n", "", ["cut"], 1),
         ("        GPU0    GPU1", "        GPU0    GPU0", ["unreadable"], 0),
@@ -177,6 +184,8 @@ def test_xml_of_more_devices_than_a_machine_has_is_not_read_on():
     [
         '<!DOCTYPE a [<!ENTITY b "bbbb">]><nvidia_smi_log><gpu id="00000000:01:00.0">&b;</gpu></nvidia_smi_log>\n',
         "<nvidia_smi_log>" + "<a>" * 100_000,
+        f"<nvidia_smi_log>{'<a>' * 100}{'</a>' * 100}</nvidia_smi_log>\n",
+        "<nvidia_smi_log><gpu id='00000000:01:00.0'><uuid>GPU-1</uuid><uuid>GPU-2</uuid></gpu></nvidia_smi_log>\n",
         "<nvidia_smi_log><gpu><uuid>1</uuid></gpu></nvidia_smi_log>\n",
         "<other><gpu id='00000000:01:00.0'/></other>\n",
         "<nvidia_smi_log>\0</nvidia_smi_log>\n",

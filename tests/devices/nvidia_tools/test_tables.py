@@ -5,7 +5,7 @@ import pytest
 from penstock.devices.nvidia_tools.csv_tables import AccountedProcess, accounted_apps, compute_apps, query_gpu
 from penstock.devices.nvidia_tools.csv_tables import retired_pages as read_retired_pages
 from penstock.devices.nvidia_tools.monitors import dmon, pmon
-from tests.devices.nvidia_tools.recorded import MIB, MIG_COLUMNS, codes, identity, mib, pids, read, text
+from tests.devices.nvidia_tools.recorded import MIB, MIG_COLUMNS, codes, identity, mib, read, text
 
 SUPER = "NVIDIA GeForce RTX 2080 SUPER"
 # driver, index, address, model, memory in total and used (MiB), use (thousandths), temperature, power (mW), clock (MHz)
@@ -101,6 +101,12 @@ def test_a_row_that_is_ill_or_not_whole_is_a_finding(row, code):
     assert codes(query_gpu(HEADING + row))[:1] == ([code] if code else [])
 
 
+def test_a_row_that_names_no_device_is_none():
+    row = "[N/A], [N/A], [N/A], 100 MiB, 20 MiB, 80 MiB, 7 %, 40\n"
+    reading = query_gpu(HEADING + row)
+    assert (reading.devices, codes(reading)) == ((), ["masked"])
+
+
 def test_columns_that_are_not_known_are_passed_over():
     reading = query_gpu(HEADING.replace("\n", ", flux [T]\n") + ROW.replace("\n", ", 12 T\n"))
     assert codes(reading) == []
@@ -183,9 +189,8 @@ def test_the_monitor_of_processes_tells_each_once():
     ]
     assert not reading.findings
     idle = "".join(text("pmon-1.txt").splitlines(keepends=True)[:2])
-    assert (
-        pids(pmon(idle + "    0          -     -      -      -      -      -      -      -    -              \n")) == []
-    )
+    nobody = pmon(idle + "    0          -     -      -      -      -      -      -      -    -              \n")
+    assert (nobody.processes, nobody.findings) == ((), ())
 
 
 @pytest.mark.parametrize(
