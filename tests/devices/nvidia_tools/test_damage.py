@@ -114,6 +114,10 @@ FRAMED = ("nvidia-smi-q-", "nvidia-smi-plain-")
 """Outputs whose frame tells that a device is missing; the others have a row for each device and end anywhere."""
 
 
+HEADLESS = ("nvidia-smi-query-mig-1.csv",)
+"""Rows without a heading that begin with a name: what is cut off its front cannot be seen."""
+
+
 def identity(device: DeviceFacts) -> tuple[object, ...]:
     return device.index, device.uuid, device.pci, device.model, device.serial, device.minor, device.memory_bytes
 
@@ -153,6 +157,8 @@ def check(name: str, damage: Damage, variant: str, whole: Reading) -> None:
 def test_a_damaged_output_tells_no_other_device(damage):
     for name in names():
         whole = parser(name)(text(name))
+        if damage is head_cut and name in HEADLESS:
+            continue
         for variant in damaged(name, damage):
             check(name, damage, variant, whole)
 

@@ -35,7 +35,7 @@ TABLES = {
     "err-1": (
         "",
         [(4, "0000:8c:00.0", "NVIDIA A100-SXM...", 81920, 0), (5, "0000:91:00.0", "", 81920, 0)],
-        ["unhealthy", "cut"],
+        ["unhealthy", "cut", "cut"],
     ),
     "err-2": (
         "525.85.12",
@@ -170,3 +170,12 @@ def test_drivers_before_mig_take_two_rows_for_a_device():
     old = [row for row in text("plain-7.txt").splitlines(keepends=True) if not row.startswith("|            ")]
     assert len(old) == len(text("plain-7.txt").splitlines()) - 2
     assert [identity(device) for device in plain("".join(old)).devices] == TABLES["7"][1]
+
+
+def test_a_heading_that_is_cut_tells_not_how_many_rows_a_device_has():
+    rows = text("plain-err-2.txt").splitlines(keepends=True)
+    heading = next(at for at, row in enumerate(rows) if row.startswith("| Fan"))
+    cut = plain("".join(rows[:heading] + rows[heading + 2 :]))
+    assert [device.index for device in cut.devices] == list(range(8))
+    only_first = [row for row in rows if not row.startswith(("| N/A", "|ERR!", "|       "))]
+    assert plain("".join(only_first[: heading + 1] + only_first[heading + 2 :])).devices == ()

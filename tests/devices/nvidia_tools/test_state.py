@@ -1,5 +1,7 @@
 """The whole state of devices (`-q -x` and `-q`): expected facts were written down from the recordings."""
 
+import re
+
 import pytest
 
 from penstock.devices.nvidia_tools.text_log import text_log
@@ -196,3 +198,19 @@ def test_two_devices_in_one_block_of_text_make_no_mixture():
     reading = text_log(text("q-5.txt").replace("GPU 00000002:00:00.0\n", ""))
     assert [device.pci for device in reading.devices] == [f"000{domain}:00:00.0" for domain in "34bcde"]
     assert codes(reading) == ["unreadable", "cut"]
+
+
+def test_the_text_without_a_device_says_why():
+    head = text("q-1.txt").split("GPU 0000")[0]
+    assert codes(text_log(head)) == ["cut"]
+    assert codes(text_log(head.replace(": 1\n", ": 0\n"))) == ["no_devices"]
+    assert codes(text_log(head.split("Attached")[0])) == ["unknown_format"]
+
+
+def test_the_text_with_headings_exchanged_tells_no_memory():
+    whole = text("q-1.txt")
+    exchanged = whole.replace(" FB Mem", " XX Mem").replace("BAR1 Mem", "FB Mem").replace(" XX Mem", " BAR1 Mem")
+    (device,) = text_log(exchanged).devices
+    assert (device.model, device.memory_bytes) == ("NVIDIA H100 80GB HBM3", None)
+    (part,) = text_log(re.sub(r"(?m)^ +Free +: 61263 MiB\n", "", whole)).devices
+    assert part.memory_bytes is None

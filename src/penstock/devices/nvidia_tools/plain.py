@@ -178,7 +178,8 @@ class _Table:
                 self.parts.append(part[:2])
                 self.findings += part[2]
             return
-        wanted = (self._heading or 3,) if self._heading or not complete else (2, 3)
+        unknown = (2, 3) if complete else (3,)
+        wanted = (self._heading,) if self._heading in (2, 3) else unknown
         device = _device(rows.cells) if len(rows.cells) in wanted else None
         if device is None:
             self._lines.refuse(first)
@@ -267,6 +268,8 @@ def plain(text: str) -> Reading:
     findings = list(table.findings)
     devices = _with_parts(table.devices, table.parts, findings.append)
     if table.devices or table.seen:
+        if "devices" not in table.seen:
+            findings.append(Finding(code="cut", text="the heading of the devices is missing"))
         if "processes" not in table.seen:
             findings.append(Finding(code="cut", text="the table of processes is missing"))
         elif not table.closed:

@@ -166,8 +166,9 @@ def _reading(blocks: list[_Block], head: dict[str, str], findings: list[Finding]
     attached = integer(head.get("Attached GPUs"))
     if attached is not None and attached > len(blocks):
         findings.append(Finding(code="cut", text=f"{attached} devices are attached, {len(blocks)} are described"))
-    recognized = bool(blocks) or "Driver Version" in head
-    return reading(recognized=recognized, devices=devices, processes=processes, findings=findings, driver=driver)
+    if attached == 0 and not blocks:
+        findings.append(Finding(code="no_devices", text="no devices are attached"))
+    return reading(recognized=bool(blocks), devices=devices, processes=processes, findings=findings, driver=driver)
 
 
 def _clean(name: str, value: str) -> str:
@@ -180,6 +181,8 @@ def _device(block: _Block) -> tuple[DeviceFacts | None, list[Finding]]:
         name: [_clean(name, block.values[p]) for p in paths if p in block.values and p not in block.twice]
         for name, paths in NAMES.items()
     }
+    if not _memory_whole(block):
+        values = {name: each for name, each in values.items() if not name.startswith("memory_")}
     parts = tuple(_parts(block))
     device, findings = device_of(values, parts)
     found = finder(device)
@@ -190,6 +193,14 @@ def _device(block: _Block) -> tuple[DeviceFacts | None, list[Finding]]:
     if len(parts) < len(block.parts) or any(path.startswith("MIG Device/") for path in block.twice):
         findings.append(found("unreadable", "its parts (MIG) are not whole"))
     return device, findings
+
+
+def _memory_whole(block: _Block) -> bool:
+    """Return whether the memory of a device is told whole and before that of its window (BAR1), as the tool does."""
+    sections = [path.partition("/")[0] for path in block.values]
+    after = "BAR1 Memory Usage" in sections and sections.index("BAR1 Memory Usage")
+    whole = all(f"FB Memory Usage/{name}" in block.values for name in ("Total", "Used", "Free"))
+    return whole and (after is False or sections.index("FB Memory Usage") < after)
 
 
 def _parts(block: _Block) -> Iterator[PartFacts]:
