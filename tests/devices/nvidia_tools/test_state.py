@@ -214,3 +214,14 @@ def test_the_text_with_headings_exchanged_tells_no_memory():
     assert (device.model, device.memory_bytes) == ("NVIDIA H100 80GB HBM3", None)
     (part,) = text_log(re.sub(r"(?m)^ +Free +: 61263 MiB\n", "", whole)).devices
     assert part.memory_bytes is None
+
+
+def test_sentences_around_the_xml_are_findings_and_cost_no_device():
+    lost = text("error-lost-3.txt")
+    warning = "WARNING: infoROM is corrupted at gpu 0000:00:1E.0\n"
+    reading = xml_log(f"{lost}{text('q-x-2.xml')}{warning}")
+    assert [(f.code, f.pci) for f in reading.findings] == [
+        ("lost", "0000:91:00.0"),
+        ("inforom_corrupted", "0000:00:1e.0"),
+    ]
+    assert [device.pci for device in reading.devices] == ["0000:00:1e.0"]

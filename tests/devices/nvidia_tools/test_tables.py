@@ -194,16 +194,16 @@ def test_the_monitor_of_processes_tells_each_once():
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("old", "new", "findings"),
     [
-        ("# gpu    pwr", "# gpu    watts"),
-        ("# Idx      W ", "# Idx     kW "),
-        ("# gpu", "# card"),
-        ("    0    630     53     41    100", "    0    630     53     41"),
-        ("    0    630     53     41    100", "    0    630     53     41   busy"),
+        ("# gpu    pwr", "# gpu    flux", []),
+        ("# Idx      W ", "# Idx     kW ", ["unreadable"]),
+        ("# gpu", "# card", ["unreadable"]),
+        ("    0    630     53     41    100", "    0    630     53     41", ["unreadable"]),
+        ("    0    630     53     41    100", "    0    630     53     41   busy", ["unreadable"]),
     ],
 )
-def test_a_monitor_in_a_form_that_is_not_known_is_a_finding(old, new):
+def test_a_monitor_with_other_units_or_rows_that_are_not_whole_is_a_finding(old, new, findings):
     changed = text("dmon-1.txt").replace(old, new, 1)
     assert changed != text("dmon-1.txt")
-    assert codes(dmon(changed)) == ([] if new.endswith("watts") else ["unreadable"])
+    assert codes(dmon(changed)) == findings

@@ -85,13 +85,11 @@ def xml_log(text: str) -> Reading:
     """Return the devices, their parts and the processes on them, with what is wrong."""
     if too_large := refused(text):
         return reading(recognized=False, findings=[too_large])
-    start = text.find("<")
-    before = text[:start] if start >= 0 else text
-    findings = sentences(before.splitlines())
-    if start < 0:
-        return reading(recognized=False, findings=findings)
+    before, log_text, behind = _apart(text)
+    findings = sentences([*before.splitlines(), *behind.splitlines()])
     log = _Log()
-    findings += log.feed(text[start:])
+    if log_text:
+        findings += log.feed(log_text)
     devices: list[DeviceFacts] = []
     processes: list[ProcessFacts] = []
     for element in log.devices:
@@ -105,6 +103,15 @@ def xml_log(text: str) -> Reading:
         findings.append(Finding(code="cut", text=f"{attached} devices are attached, {len(log.devices)} are described"))
     driver = version_of(log.head.get("kmd_version")) or version_of(log.head.get("driver_version"))
     return reading(recognized=log.ours, devices=devices, processes=processes, findings=findings, driver=driver)
+
+
+def _apart(text: str) -> tuple[str, str, str]:
+    """Return what stands before the XML, the XML, and what stands behind it."""
+    start = next((at for at in map(text.find, ("<?xml", f"<{ROOT}", "<")) if at >= 0), len(text))
+    last = f"</{ROOT}>"
+    end = text.rfind(last)
+    end = end + len(last) if end >= 0 else len(text)
+    return text[:start], text[start:end], text[end:]
 
 
 class _Log:
