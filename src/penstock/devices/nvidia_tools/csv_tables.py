@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from penstock.devices.nvidia_tools.texts import Lines, integer, reading, sentence, version_of
-from penstock.devices.nvidia_tools.values import device_of, named, usable
+from penstock.devices.nvidia_tools.texts import Lines, address_of, integer, reading, sentence, uuid_of, version_of
+from penstock.devices.nvidia_tools.values import MASKED, device_of, named, usable
 from penstock.devices.reading import DeviceFacts, Finding, ProcessFacts, Reading, short, size_bytes, whole
 
 LINE_MAX = 32768
@@ -201,6 +201,14 @@ def _plausible(row: Mapping[str, str]) -> bool:
     return all(not usable(cell) or _SHAPES[name].fullmatch(cell) for name, cell in row.items() if name in _SHAPES)
 
 
+def _device_named(row: Mapping[str, str]) -> tuple[tuple[str, str], list[Finding]]:
+    """Return uuid and address of the device that a row of something on it names, and whether it is masked."""
+    uuid, pci = uuid_of(usable(row.get("uuid", ""))), address_of(usable(row.get("pci.bus_id", "")))
+    if uuid or not usable(row.get("uuid", "")):
+        return (uuid, pci), []
+    return (uuid, pci), [Finding(code="masked", text=MASKED, pci=pci)]
+
+
 def compute_apps(text: str, columns: Sequence[str] = ()) -> Reading:
     """Return the processes of `--query-compute-apps`; their devices are named by uuid and address, never by part."""
     rows = table(text, columns, needed=("pid",))
@@ -211,14 +219,14 @@ def compute_apps(text: str, columns: Sequence[str] = ()) -> Reading:
         if not pid or not _plausible(row):
             findings.append(Finding(code="unreadable", text=short(f"no process: {list(row.values())}")))
             continue
-        device, wrong = device_of({name: values for name, values in _values(row).items() if name in ("uuid", "pci")})
+        (uuid, pci), wrong = _device_named(row)
         findings += wrong
         memory = usable(row.get("used_gpu_memory", "") or row.get("used_memory", ""))
         processes.append(
             ProcessFacts(
                 pid=pid,
-                uuid=device.uuid,
-                pci=device.pci,
+                uuid=uuid,
+                pci=pci,
                 name=usable(row.get("process_name", "")),
                 memory_bytes=size_bytes(memory),
             )
@@ -236,13 +244,13 @@ def accounted_apps(text: str, columns: Sequence[str] = ()) -> tuple[tuple[Accoun
         if not pid or not _plausible(row):
             findings.append(Finding(code="unreadable", text=short(f"no process: {list(row.values())}")))
             continue
-        device, wrong = device_of({name: values for name, values in _values(row).items() if name in ("uuid", "pci")})
+        (uuid, pci), wrong = _device_named(row)
         findings += wrong
         counted.append(
             AccountedProcess(
                 pid=pid,
-                uuid=device.uuid,
-                pci=device.pci,
+                uuid=uuid,
+                pci=pci,
                 use_milli=whole(usable(row.get("gpu_utilization", "")), 10),
                 memory_max_bytes=size_bytes(usable(row.get("max_memory_usage", ""))),
                 time_ms=whole(usable(row.get("time", ""))),
@@ -260,10 +268,10 @@ def retired_pages(text: str, columns: Sequence[str] = ()) -> Reading:
         if not _plausible(row):
             findings.append(Finding(code="unreadable", text=short(f"cells not of their columns: {list(row.values())}")))
             continue
-        device, wrong = device_of({name: values for name, values in _values(row).items() if name in ("uuid", "pci")})
+        (uuid, pci), wrong = _device_named(row)
         findings += wrong
         if usable(row.get("retired_pages.address", "")):
-            pages[device.uuid, device.pci] = pages.get((device.uuid, device.pci), 0) + 1
+            pages[uuid, pci] = pages.get((uuid, pci), 0) + 1
     for (uuid, pci), count in pages.items():
         findings.append(Finding(code="pages_retired", text=f"pages of memory retired: {count}", uuid=uuid, pci=pci))
     return reading(recognized=rows.recognized, findings=findings)

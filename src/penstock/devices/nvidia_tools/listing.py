@@ -5,7 +5,7 @@ import re
 import msgspec
 
 from penstock.devices.nvidia_tools.texts import Lines, integer, old_part, reading, sentence, uuid_of, version_of
-from penstock.devices.nvidia_tools.values import finder
+from penstock.devices.nvidia_tools.values import MASKED, finder
 from penstock.devices.reading import DeviceFacts, Finding, PartFacts, Reading, said, short
 
 _GPU = re.compile(r"GPU (\d{1,4}): (\S.{0,120}?) \(UUID: (GPU-\S{1,80})\)\s*")
@@ -37,7 +37,7 @@ def listing(text: str) -> Reading:
         elif line.strip():
             lines.refuse(line)
     _add_parts(devices, parts, findings)
-    findings += [finder(d)("masked", "its uuid is masked or cut") for d in devices if not d.uuid]
+    findings += [finder(d)("masked", MASKED) for d in devices if not d.uuid]
     if _holes(devices) and not any(f.code == "lost" for f in findings):
         findings.append(Finding(code="cut", text=MISSING))
     return reading(recognized=bool(devices), devices=devices, findings=[*findings, *lines.unreadable()])
@@ -111,7 +111,7 @@ def _nvlink(text: str, *, errors: bool) -> Reading:
     for device, of in zip(devices, links, strict=True):
         findings += _errors(device, of) if errors else _inactive(device, of)
         if not device.uuid:
-            findings.append(finder(device)("masked", "its uuid is masked or cut"))
+            findings.append(finder(device)("masked", MASKED))
     if _holes(devices):
         findings.append(Finding(code="cut", text=MISSING))
     return reading(recognized=bool(devices), devices=devices, findings=[*findings, *lines.unreadable()])

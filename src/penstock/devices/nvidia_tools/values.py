@@ -49,6 +49,7 @@ YES = (
     ("sram_threshold", "hardware_fault", "errors of on-chip memory are beyond the vendor's limit"),
 )
 """Name of a value that is bad when it is yes, the code, and the text."""
+MASKED = "its uuid is masked or cut"
 UNBALANCED_PARTS = 50
 """Memory that is used, free and reserved is the total, but for one part in so many and the rounding."""
 ROUNDING_BYTES = 8 * 2**20
@@ -125,7 +126,7 @@ def device_of(values: Values, parts: tuple[PartFacts, ...] = ()) -> tuple[Device
     if not balanced:
         findings.append(found("unreadable", "used and free memory do not add up to the total"))
     if any(value and not device.uuid for value in told.all("uuid")):
-        findings.append(found("masked", "its uuid is masked or cut"))
+        findings.append(found("masked", MASKED))
     return device, [*findings, *_health(told, device, found)]
 
 
