@@ -64,6 +64,8 @@ class PartFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     profile: str = ""
     """As the vendor names it: `1g.10gb`, `CPX`."""
     uuid: str = ""
+    index: int | None = None
+    """As the tool counts, where it counts parts as if they were devices."""
     instance: int | None = None
     """Its id on the device (the GPU instance)."""
     compute_instance: int | None = None
