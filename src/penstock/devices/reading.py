@@ -32,6 +32,7 @@ FINDINGS: dict[str, Effect] = {
     # of a device
     "masked": "warn",
     "duplicate": "warn",
+    "parts_unknown": "warn",
     "lost": "close",
     "init_failed": "close",
     "reset_required": "close",
