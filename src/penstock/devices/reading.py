@@ -49,6 +49,7 @@ FINDINGS: dict[str, Effect] = {
     "fabric_fault": "close",
     "too_hot": "warn",
     "throttled": "warn",
+    "degraded": "warn",
     "unhealthy": "close",
     "mig_pending": "warn",
     "degraded": "warn",
@@ -87,6 +88,9 @@ class DeviceFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     """As the kernel writes it: `0000:9b:00.0` (`pci_address`)."""
     model: str = ""
     serial: str = ""
+    card: int | None = None
+    chip: int | None = None
+    """The tool's numbers of the card and of the chip on it, where devices are chips (Ascend: NPU and chip)."""
     numa_node: int | None = None
     minor: int | None = None
     """Of its device file."""
