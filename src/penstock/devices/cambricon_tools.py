@@ -28,4 +28,4 @@ def parse_table(text: str) -> Reading:
     rows = (smi_table.process(read, "Card", "Process Name", "Memory Usage(MiB)") for read in table.processes)
     processes = [process for process in rows if process is not None]
     driver = table.driver(("Driver",)) or next((r["Driver"] for r in table.records if said(r.get("Driver"))), "")
-    return smi_table.whole_reading(table, devices, processes, driver.removeprefix("v"), findings)
+    return smi_table.whole_reading(table, devices, processes, driver.removeprefix("v"), findings, processes_last=True)

@@ -1,6 +1,6 @@
 """What Intel's `hl-smi` prints of Gaudi devices: the table, and rows of `-Q ... -f csv`.
 
-The order of rows is neither that of addresses nor that of modules: a row without index, uuid or address names no device.
+The order of rows is not that of addresses or modules: a row without index, uuid or address names no device.
 """
 
 from msgspec.structs import replace
@@ -8,12 +8,10 @@ from msgspec.structs import replace
 from penstock.devices import printed, smi_table
 from penstock.devices.reading import DeviceFacts, Finding, Reading, said, size_bytes, whole, without_duplicates
 
-COLUMNS = ("index", "name", "uuid", "bus_id", "serial", "power.draw", "temperature.aip", "utilization.aip")
-COLUMNS += ("memory.used", "memory.total", "driver_version", "module_id")
 BARE = ("name", "memory.total")
 """Columns of an output of two without a heading (`-f csv,noheader,nounits`)."""
 ECC = "Volatile Uncorr. ECC"
-"""Until 1.21. The column `Volatile Uncor-Events` in its place counts events that are no errors: 2 of a device at rest."""
+"""Until 1.21. The column `Volatile Uncor-Events` that took its place counts 2 of a healthy device at rest."""
 
 
 def parse_table(text: str) -> Reading:
@@ -37,7 +35,7 @@ def parse_table(text: str) -> Reading:
         process = smi_table.process(read, "AIP", "Process name", "Usage")
         processes += [] if process is None else [process]
         table.refused += [" ".join(read.values())] if process is None and said(read.get("PID")) else []
-    return smi_table.whole_reading(table, devices, processes, table.driver(("Driver Version:",)), findings)
+    return smi_table.whole_reading(table, devices, processes, table.driver(("Driver Version:",)), findings, processes_last=True)
 
 
 def parse_rows(text: str) -> Reading:
@@ -75,7 +73,7 @@ def parse_rows(text: str) -> Reading:
 
 def _device(read: dict[str, str]) -> DeviceFacts | None:
     """Return a device; None where a cell is not what its column is for."""
-    pci, model = printed.address(read.get("bus_id")), said(read.get("name"))
+    pci, model = printed.address(read.get("bus_id")), printed.label(read.get("name"))
     index = printed.integer(read.get("index"))
     if pci is None or (model and not model.startswith("HL-")) or (index is None and said(read.get("index"))):
         return None

@@ -80,9 +80,11 @@ def parse_memory(text: str) -> Reading:
 
 
 def _capacity(read: Mapping[str, str]) -> int | None:
-    """Return the bytes of the HBM, else those of the DDR, where there are any."""
-    sizes = (size_bytes(read.get(f"{kind} Capacity(MB)")) for kind in ("HBM", "DDR"))
-    return next((size for size in sizes if size), None)
+    """Return the bytes of the HBM, of the DDR where the device has no HBM; None where it has some of unknown size."""
+    if not any(name.startswith("HBM") for name in read):
+        return size_bytes(read.get("DDR Capacity(MB)")) or None
+    size = size_bytes(read.get("HBM Capacity(MB)"))
+    return size_bytes(read.get("DDR Capacity(MB)")) or None if size == 0 else size
 
 
 def parse_usages(text: str) -> Reading:
@@ -109,8 +111,10 @@ def parse_usages(text: str) -> Reading:
         found = printed.refused(bad) or ([error(lines.lines)] if lines.lines else [])
         return Reading(findings=(*lines.findings, *found))
     several = len(chips) > 1 or general.get("Chip Count") != "1"
-    devices, twice_told = without_duplicates(_chip(read, None if several else card, card) for read in chips)
-    short_of = printed.integer(general.get("Chip Count")) != len(chips) or any(line.strip() for line in now)
+    left = any(line.strip() for line in now)
+    known = [] if left else [_chip(read, None if several else card, card) for read in chips]
+    devices, twice_told = without_duplicates(known)
+    short_of = left or printed.integer(general.get("Chip Count")) != len(chips)
     cut = [Finding(code="cut", text=f"{len(chips)} of {general.get('Chip Count')} chips")] if short_of else []
     dark = [printed.masked("memory", index=d.index) for d in devices if d.memory_bytes is None]
     return printed.reading(Reading(devices=devices), lines.findings, twice_told, cut, dark)
@@ -181,7 +185,7 @@ def parse_network(text: str) -> Reading:
 
 def parse_optical(text: str) -> Reading:
     """Return what `hccn_tool -optical` says: findings of a module that is absent, dark, or beyond its thresholds."""
-    read, found = _single("\n".join(line for line in text.split("\n") if line.strip() != "optical info:"), "present")
+    read, found = _single(text, "present")
     if not read:
         return Reading(findings=tuple(found))
     texts = [f"optical module: {read['present']}"] if read["present"] != "present" else []

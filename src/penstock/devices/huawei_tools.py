@@ -57,7 +57,7 @@ _NPU = re.compile(r"NPU(\d{1,5})")
 
 def model_name(text: str | None) -> str:
     """Return a model as the table of devices names it: `910B3`, where other outputs have `Ascend 910B3`."""
-    return said(text).removeprefix("Ascend ").strip()
+    return printed.label(text).removeprefix("Ascend ").strip()
 
 
 def parse_info(text: str) -> Reading:
@@ -107,6 +107,7 @@ class _Table:
 
     def __init__(self) -> None:
         self.headings: tuple[str, ...] = ()
+        self.index_column = ""
         self.process_heading = ""
         self.driver = ""
         self.devices: list[DeviceFacts] = []
@@ -124,7 +125,8 @@ class _Table:
         if not self.headings and (version := _VERSION.search(first)) and "npu-smi" in first:
             self.driver = version[1]
         elif not self.headings and first and "Health" in first and "NPU" in first:
-            self.headings = block.rows
+            self.headings = block.rows if any("Bus-Id" in row for row in block.rows) else ()
+            self.index_column = _index_column(block.rows)
         elif self.headings and first and "Process id" in first:
             self.process_heading = first
         elif self.process_heading:
@@ -134,7 +136,7 @@ class _Table:
 
     def _take_device(self, block: printed.Block) -> None:
         read = None if block.broken else printed.record(self.headings, block.rows)
-        device = None if read is None else _device(read)
+        device = None if read is None else _device(read, self.index_column)
         if read is None or device is None:
             self.refused += block.rows[:1]
             return
@@ -173,17 +175,24 @@ class _Table:
         return [Finding(code="cut", text=short(text))] if cards else []
 
 
-def _device(read: dict[str, str]) -> DeviceFacts | None:
+def _index_column(headings: Sequence[str]) -> str:
+    """Return the column by which programs choose a device: the one beside the chip's, else the card's; '' unknown."""
+    cells = [printed.values(printed.cells(heading)[0]) for heading in headings]
+    beside = next((cell[1:] for cell in cells if cell[:1] == ["Chip"]), [""])
+    return "NPU" if not beside else beside[0] if len(beside) == 1 and beside[0] in ("Phy-ID", "Device") else ""
+
+
+def _device(read: dict[str, str], index_column: str) -> DeviceFacts | None:
     """Return a device, None for a row whose values are not what its heading says."""
     card, chip = printed.integer(read.get("NPU")), printed.integer(read.get("Chip"))
     pci, health = printed.address(read.get("Bus-Id")), read.get("Health", "")
     if card is None or chip is None or pci is None or any(c.isdigit() for c in health):
         return None
-    index = next((read[name] for name in ("Phy-ID", "Device") if name in read), None)
+    index = printed.integer(read.get(index_column)) if index_column != "NPU" or chip == 0 else None
     used, total = _memory(read)
     power, use = number(read.get("Power(W)")), number(read.get("AICore(%)"))
     return DeviceFacts(
-        index=printed.integer(index) if index is not None else card if chip == 0 else None,
+        index=index,
         card=card,
         chip=chip,
         pci=pci,
@@ -209,8 +218,8 @@ def _of_device(read: dict[str, str], device: DeviceFacts) -> list[Finding]:
     health = read.get("Health", "")
     code = HEALTH.get(health.lower(), "degraded")
     found = [Finding(code=code, text=short(f"health: {health}"), index=device.index, pci=device.pci)] if code else []
-    facts = (("address", device.pci), ("model", device.model), ("memory", device.memory_bytes))
-    unknown = [name for name, value in facts if not value]
+    facts = (("index", device.index), ("address", device.pci), ("model", device.model), ("memory", device.memory_bytes))
+    unknown = [name for name, value in facts if value in (None, "")]
     return [*found, *([printed.masked(", ".join(unknown), index=device.index, pci=device.pci)] if unknown else [])]
 
 
@@ -246,7 +255,7 @@ def parse_list(text: str) -> Reading:
 
 
 def parse_mapping(text: str) -> Reading:
-    """Return what `npu-smi info -m` says: chips with their logic ids; controllers (`Mcu`), which have none, left out."""
+    """Return what `npu-smi info -m` says: chips with their logic ids, without controllers (`Mcu`), which have none."""
     lines = printed.read_lines(text)
     heading: list[str] = []
     devices: list[DeviceFacts] = []
@@ -261,7 +270,7 @@ def parse_mapping(text: str) -> Reading:
             read = dict(zip(heading, row, strict=True))
             index, card = printed.integer(read.get("Chip Logic ID")), printed.integer(read.get("NPU ID"))
             chip, name = printed.integer(read.get("Chip ID")), model_name(read.get("Chip Name"))
-            if card is None or chip is None or (index is None and said(read.get("Chip Logic ID"))):
+            if card is None or chip is None or (index is None and read.get("Chip Logic ID") != "-"):
                 bad.append(line)
             elif index is not None:
                 devices.append(DeviceFacts(index=index, card=card, chip=chip, model=name))
@@ -269,7 +278,9 @@ def parse_mapping(text: str) -> Reading:
         return Reading(findings=(*lines.findings, *([error(lines.lines)] if lines.lines else [])))
     kept, twice = without_duplicates(devices)
     none = [] if devices else [Finding(code="no_devices", text="no chip has a logic id")]
-    return printed.reading(Reading(devices=kept), lines.findings, printed.refused(bad), twice, none)
+    gap = {device.index for device in devices} != set(range(len(devices)))
+    cut = [Finding(code="cut", text="the logic ids do not count from 0 without a gap")] if gap else []
+    return printed.reading(Reading(devices=kept), lines.findings, printed.refused(bad), twice, none, cut)
 
 
 def parse_topology(text: str) -> Reading:
@@ -307,9 +318,7 @@ def _self(heading: list[str], words: list[str]) -> bool:
     return words[1 + heading.index(words[0])] == "X"
 
 
-def _links(
-    heading: list[str], rows: dict[str, list[str]], known: set[int | None]
-) -> tuple[list[LinkFacts], list[str]]:
+def _links(heading: list[str], rows: dict[str, list[str]], known: set[int | None]) -> tuple[list[LinkFacts], list[str]]:
     links: list[LinkFacts] = []
     strange: list[str] = []
     for at, one in enumerate(heading):

@@ -70,7 +70,7 @@ def read_lines(text: str, *, drawn: bool = False) -> Lines:
 
 
 def _ill(line: str) -> bool:
-    return len(line) > LINE_CHARACTERS_MAX or "\x00" in line or "\ufffd" in line or "\r" in line.removesuffix("\r")
+    return len(line) > LINE_CHARACTERS_MAX or _spoilt(line) or "\r" in line.removesuffix("\r")
 
 
 def is_border(line: str) -> bool:
@@ -182,9 +182,16 @@ def within(value: int | None, most: int) -> int | None:
 
 
 def memory(used: int | None, total: int | None) -> tuple[int | None, int | None]:
-    """Return used and total bytes; no total of zero, and no used that is more than the total."""
-    size = total or None
-    return (used if size is None or used is None or used <= size else None), size
+    """Return used and total bytes: neither where the total is zero, and no used that is more than the total."""
+    if total == 0:
+        return None, None
+    return (used if total is None or used is None or used <= total else None), total
+
+
+def label(text: str | None) -> str:
+    """Return the name of a model, '' for one of which a part is not told."""
+    name = said(text)
+    return "" if "N/A" in name else name
 
 
 def address(text: str | None) -> str | None:
@@ -246,10 +253,17 @@ def decode(text: str) -> tuple[Any, tuple[Finding, ...]]:
     if not text.strip():
         return [], read_lines(text).findings
     try:
-        return _strict(text), ()
+        if not _spoilt(text):
+            return _strict(text), ()
+        unclean = Finding(code="unreadable", text="not clean JSON: it has characters that are no text")
     except (ValueError, RecursionError) as error:
-        unclean = Finding(code="unreadable", text=short(f"not clean JSON: {error}"))
-    return [value for part in _objects(text) if (value := _lenient(part)) is not None], (unclean,)
+        unclean = Finding(code="unreadable", text=short(f"not clean JSON: {str(error).split(' (char')[0]}"))
+    parts = (part for part in _objects(text) if not _spoilt(part))
+    return [value for part in parts if (value := _lenient(part)) is not None], (unclean,)
+
+
+def _spoilt(text: str) -> bool:
+    return "\x00" in text or "\ufffd" in text
 
 
 def _strict(text: str) -> Any:

@@ -6,8 +6,17 @@ Used for `hl-smi`, `xpu-smi` and `cnmon`; what the columns mean is said in their
 from dataclasses import dataclass, field
 
 from penstock.devices import printed
-from penstock.devices.reading import Finding, ProcessFacts, Reading, number, said, size_bytes, whole, without_duplicates
-from penstock.devices.reading import DeviceFacts as Facts
+from penstock.devices.reading import (
+    DeviceFacts,
+    Finding,
+    ProcessFacts,
+    Reading,
+    number,
+    said,
+    size_bytes,
+    whole,
+    without_duplicates,
+)
 
 Record = dict[str, str]
 
@@ -32,7 +41,7 @@ class SmiTable:
         if heading:
             self.process_heading = heading
         elif not self.headings and words[:1] == [self.first] and "Name" in words:
-            self.headings = block.rows
+            self.headings = block.rows if any("Memory-Usage" in row for row in block.rows) else ()
         elif not self.headings:
             self.banner += [*block.rows, *block.broken]
         elif self.process_heading:
@@ -71,7 +80,7 @@ def read_table(text: str, first: str) -> SmiTable:
     return table
 
 
-def common_facts(read: Record, index: str) -> Facts | None:
+def common_facts(read: Record, index: str) -> DeviceFacts | None:
     """Return the facts that stand in all these tables; None where index or address are none."""
     at, pci = printed.integer(read.get(index)), printed.address(read.get("Bus-Id"))
     if at is None or pci is None:
@@ -79,10 +88,10 @@ def common_facts(read: Record, index: str) -> Facts | None:
     used, total = (size_bytes(part) for part in _two(read.get("Memory-Usage")))
     power, limit = (milliwatts(part) for part in _two(read.get("Pwr:Usage/Cap")))
     used, total = printed.memory(used, total)
-    return Facts(
+    return DeviceFacts(
         index=at,
         pci=pci,
-        model=said(read.get("Name")),
+        model=printed.label(read.get("Name")),
         memory_bytes=total,
         memory_used_bytes=used,
         temperature_c=celsius(read.get("Temp")),
@@ -121,23 +130,36 @@ def process(read: Record, index: str, name: str, memory: str) -> ProcessFacts | 
 
 
 def whole_reading(
-    table: SmiTable, devices: list[Facts], processes: list[ProcessFacts], driver: str, more: list[Finding]
+    table: SmiTable,
+    devices: list[DeviceFacts],
+    processes: list[ProcessFacts],
+    driver: str,
+    more: list[Finding],
+    *,
+    processes_last: bool,
 ) -> Reading:
-    """Return the reading of a table, with findings for what it lacks."""
+    """Return the reading of a table, with findings for what it lacks.
+
+    Args:
+        processes_last: whether the tool prints a table of processes in any case.
+    """
     lines = table.lines
     if not table.headings:
         return Reading(findings=(*lines.findings, *([printed.complaint(lines.lines)] if lines.lines else [])))
     kept, twice = without_duplicates(devices)
+    wanted = ("model", "memory_bytes", *(("pci",) if any("Bus-Id" in row for row in table.headings) else ()))
     dark = [
         printed.masked(", ".join(unknown), index=device.index, pci=device.pci)
         for device in kept
-        if (unknown := [name for name in ("pci", "model", "memory_bytes") if getattr(device, name) in ("", None)])
+        if (unknown := [name for name in wanted if getattr(device, name) in ("", None)])
     ]
-    known = {device.index for device in devices}
-    lost = sorted({p.index for p in processes if p.index is not None} - known, key=str)
-    text = f"processes are listed on {lost[:8]}, which the table of devices does not show"
+    known = {device.index for device in devices if device.index is not None}
+    lost = sorted({at for row in table.processes if (at := printed.integer(row.get(table.first))) is not None} - known)
+    text = f"the table of processes names {lost[:8]}, which the table of devices does not show"
     missing = [] if devices else [Finding(code="cut", text="the table has no whole device")]
     missing += [Finding(code="cut", text=text)] if lost else []
+    missing += [] if table.process_heading or not processes_last else [Finding(code="cut", text="no table of processes")]
+    missing += [printed.masked(f"device of process {p.pid}") for p in processes if p.index is None][:1]
     found = printed.refused(table.refused)
     parts = Reading(devices=kept, processes=tuple(processes), driver=driver)
     return printed.reading(parts, lines.findings, found, more, dark, twice, missing, printed.closing(lines))
