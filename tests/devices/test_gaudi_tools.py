@@ -92,7 +92,8 @@ def test_a_row_of_a_device_without_a_process_is_no_process():
 
 def test_a_process_with_bars_in_its_name_is_seen():
     text = text_of("gaudi/hl-smi-plain-1.txt").replace("python name", "a|b   | c  ")
-    assert [process.pid for process in gaudi_tools.parse_table(text).processes] == [10, 20]
+    processes = gaudi_tools.parse_table(text).processes
+    assert [(process.pid, process.name) for process in processes] == [(10, "a  b  c"), (20, "custom process")]
 
 
 def test_uncorrected_memory_errors_close_a_device():

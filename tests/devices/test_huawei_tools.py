@@ -101,6 +101,18 @@ def test_a_library_that_rewrites_the_table_is_named():
     assert ([told(device) for device in reading.devices], codes(reading)) == ([facts], ["masked"])
 
 
+def test_memory_of_a_device_is_its_hbm_where_it_has_some():
+    text = text_of("huawei/npu-smi-info-1.txt").replace("0    / 0          2922", "1200 / 15137      2922")
+    assert [device.memory_bytes for device in huawei_tools.parse_info(text).devices] == [32768 * MIB]
+
+
+def test_a_number_beside_the_chip_of_unknown_meaning_is_no_index():
+    text = text_of("huawei/npu-smi-info-5.txt").replace("Chip    Device", "Chip    Future")
+    reading = huawei_tools.parse_info(text)
+    assert [(device.index, device.card) for device in reading.devices] == [(None, 4), (None, 5)]
+    assert codes(reading) == ["masked", "masked"]
+
+
 @pytest.mark.parametrize(
     ("health", "code"),
     [("Warning", "degraded"), ("Alarm", "hardware_fault"), ("Critical", "hardware_fault"), ("正常", "degraded")],
@@ -113,7 +125,8 @@ def test_health_other_than_ok_is_a_finding_of_the_device(health, code):
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(-8005, "no_driver"), (-8002, "no_permission"), (-8006, "tool_timeout"), (-8008, "tool_failed")]
+    ("number", "code"),
+    [(-8005, "no_driver"), (-8002, "no_permission"), (-8006, "tool_timeout"), (-8008, "tool_failed")],
 )
 def test_an_error_is_a_finding_by_its_number(number, code):
     text = text_of("huawei/npu-smi-error-1.txt").replace("-8005", str(number))
@@ -211,7 +224,8 @@ def test_links_that_came_up_again_and_networks_that_fail_are_findings():
 
 
 def test_a_link_that_came_up_once_and_a_healthy_network_are_none():
-    link = "[devid 3]link up count       : 1\n[devid 3]link change records :\n[devid 3]    Tue Aug  1 14:43:40 2022    LINK UP\n"
+    came_up = "[devid 3]    Tue Aug  1 14:43:40 2022    LINK UP\n"
+    link = f"[devid 3]link up count       : 1\n[devid 3]link change records :\n{came_up}"
     assert huawei_details.parse_link(link).findings == ()
     assert huawei_details.parse_network("net health status: Success\n").findings == ()
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from penstock.devices import neuron_tools
 from penstock.devices.reading import LinkFacts
-from tests.devices.tool_outputs import codes, read, told
+from tests.devices.tool_outputs import codes, read, text_of, told
 
 GIB = 2**30
 TRN2 = ("cc:00", "b5:00", "b6:00", "cb:00", "6f:00", "58:00", "59:00", "6e:00")
@@ -14,7 +15,8 @@ TRN1 += ("20:1d", "20:1e", "90:1d", "90:1e", "10:1e", "10:1b", "a0:1e", "a0:1b")
 
 def devices(addresses: tuple[str, ...], gib: int) -> list[dict[str, object]]:
     return [
-        {"index": index, "pci": f"0000:{address}.0", "memory_bytes": gib * GIB} for index, address in enumerate(addresses)
+        {"index": index, "pci": f"0000:{address}.0", "memory_bytes": gib * GIB}
+        for index, address in enumerate(addresses)
     ]
 
 
@@ -50,6 +52,18 @@ def test_a_row_without_a_device_is_a_process_of_the_one_above():
     processes = [(p.pid, p.index) for p in read("neuron/neuron-ls-all-procs-1.txt").processes]
     assert processes == [(pid, index) for index in range(16) for pid in (268911, 269192)]
     assert [(p.pid, p.index) for p in read("neuron/neuron-ls-wide-1.txt").processes] == [(268911, n) for n in range(16)]
+
+
+def test_a_link_that_one_device_alone_names_is_none():
+    text = text_of("neuron/neuron-ls-1.txt").replace("| 12, 3, 4, 1   |", "| 12, 3, 4      |")
+    links = set(neuron_tools.parse_table(text).links)
+    assert torus() - links == {LinkFacts(0, 1, "nvlink")}
+
+
+def test_a_row_of_neither_device_nor_process_is_a_finding():
+    text = text_of("neuron/neuron-ls-all-procs-1.txt").replace("269192", "      ", 1)
+    reading = neuron_tools.parse_table(text)
+    assert (len(reading.devices), len(reading.processes), codes(reading)) == (16, 31, ["unknown_format"])
 
 
 def test_whole_objects_of_a_cut_list_are_read_and_the_cut_is_named():

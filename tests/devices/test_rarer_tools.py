@@ -44,9 +44,17 @@ def test_moore_threads_devices_of_three_versions():
 
 
 def test_moore_threads_processes():
-    text = text_of("mthreads/mthreads-gmi-1.txt").replace("   No running processes found", "0    4711      python train.py   512MiB")
+    text = text_of("mthreads/mthreads-gmi-1.txt").replace(
+        "   No running processes found", "0    4711      python train.py   512MiB"
+    )
     (process,) = mthreads_tools.parse_table(text).processes
     assert told(process) == {"pid": 4711, "index": 0, "name": "python train.py", "memory_bytes": 512 * MIB}
+
+
+def test_a_moore_threads_device_without_all_its_rows_is_none():
+    lines = text_of("mthreads/mthreads-gmi-1.txt").splitlines(keepends=True)
+    reading = mthreads_tools.parse_table("".join(lines[:10] + lines[11:]))
+    assert (reading.devices, codes(reading)) == ((), ["unknown_format", "cut"])
 
 
 def test_a_virtual_hygon_device_is_a_share():

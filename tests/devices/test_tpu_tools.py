@@ -33,7 +33,13 @@ def test_the_view_of_processes_names_them():
 
 def test_tables_drawn_with_lines_read_like_those_drawn_with_bars():
     text = text_of("tpu/tpu-info-1.txt")
-    drawn = text.replace("|-", "┡━").replace("-|", "━┩").replace("|", "│").replace("---", "━━━").replace("/dev/vfio/", "/dev/accel")
+    drawn = (
+        text.replace("|-", "┡━")
+        .replace("-|", "━┩")
+        .replace("|", "│")
+        .replace("---", "━━━")
+        .replace("/dev/vfio/", "/dev/accel")
+    )
     assert "│ /dev/accel0 │" in drawn
     assert tpu_tools.parse(drawn) == tpu_tools.parse(text)
 

@@ -56,8 +56,20 @@ def test_a_state_other_than_normal_closes_the_device(name, code):
 def test_a_list_in_json_gives_its_devices():
     reading = read("intel-xpu/xpu-smi-discovery-list-1.json")
     assert [told(d) for d in reading.devices] == [
-        {"index": 0, "minor": 1, "pci": "0000:29:00.0", "model": MAX_1100, "uuid": "00000000-0000-0029-0000-002f0bda8086"},
-        {"index": 1, "minor": 2, "pci": "0000:9a:00.0", "model": MAX_1100, "uuid": "00000000-0000-009a-0000-002f0bda8086"},
+        {
+            "index": 0,
+            "minor": 1,
+            "pci": "0000:29:00.0",
+            "model": MAX_1100,
+            "uuid": "00000000-0000-0029-0000-002f0bda8086",
+        },
+        {
+            "index": 1,
+            "minor": 2,
+            "pci": "0000:9a:00.0",
+            "model": MAX_1100,
+            "uuid": "00000000-0000-009a-0000-002f0bda8086",
+        },
     ]
     assert reading.findings == ()
 
@@ -69,7 +81,9 @@ def test_an_object_with_a_comma_too_many_is_read_and_named():
     assert (reading.driver, codes(reading)) == ("I915_23.10.72_PSB_231129.76", ["unreadable"])
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"device_list": [' * 5000, "[1, 2]", '{"device_list": 7}', "NaN", '"a"'])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"device_list": [' * 5000, "[1, 2]", '{"device_list": 7}', "NaN", '"a"']
+)
 def test_json_of_another_shape_is_a_finding(text):
     reading = xpu_tools.parse_json(text)
     assert (reading.devices, reading.findings == ()) == ((), False)

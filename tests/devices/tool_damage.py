@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 Damage = Callable[[str, random.Random], str]
 _TOKEN = re.compile(r"[^\s|,:\"/\[\]{}]+")
-_SIZE = re.compile(r"\b\d+(?:\.\d+)?( ?(?:[MG]iB|GB|MB)\b)")
+_SIZE = re.compile(r"\b\d+(?:[.,]\d+)?( ?(?:[MG]iB|GB|MB)\b)")
 _PAIR = re.compile(r"\b\d+(\s*/\s*)\d+\b")
 _RULE = re.compile(r"[\s+|=\-]+")
 WORDS = (("OK ", "正常"), ("No running processes found in", "Keine Prozesse auf"), ("failed", "fehlgeschlagen"))
@@ -108,7 +108,7 @@ def more_columns(text: str) -> str:
     lines = []
     for at, line in enumerate(text.splitlines()):
         if _RULE.fullmatch(line) and line.strip():
-            lines.append(f"{line[:-1]}+-------+" if line.endswith("|") or line.endswith("+") else line)
+            lines.append(f"{line[:-1]}+-------+" if line.endswith(("|", "+")) else line)
         elif line.rstrip().endswith("|") and line.lstrip().startswith("|"):
             lines.append(f"{line.rstrip()[:-1]}| {f'x{at}':>5} |")
         else:

@@ -35,7 +35,9 @@ def parse_table(text: str) -> Reading:
         process = smi_table.process(read, "AIP", "Process name", "Usage")
         processes += [] if process is None else [process]
         table.refused += [" ".join(read.values())] if process is None and said(read.get("PID")) else []
-    return smi_table.whole_reading(table, devices, processes, table.driver(("Driver Version:",)), findings, processes_last=True)
+    return smi_table.whole_reading(
+        table, devices, processes, table.driver(("Driver Version:",)), findings, processes_last=True
+    )
 
 
 def parse_rows(text: str) -> Reading:
@@ -81,7 +83,7 @@ def _device(read: dict[str, str]) -> DeviceFacts | None:
     used, total = printed.memory(used, total)
     return DeviceFacts(
         index=index,
-        uuid=said(read.get("uuid")),
+        uuid=printed.label(read.get("uuid")),
         pci=pci,
         serial=said(read.get("serial")),
         model=model,

@@ -9,7 +9,6 @@ from penstock.devices.reading import (
     Finding,
     ProcessFacts,
     Reading,
-    short,
     size_bytes,
     whole,
     without_duplicates,

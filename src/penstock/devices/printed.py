@@ -7,6 +7,7 @@ a line that only the end of the text ends may be cut, and is taken for nothing w
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from penstock.devices.reading import Finding, Reading, pci_address, said, short
@@ -14,6 +15,7 @@ from penstock.devices.reading import Finding, Reading, pci_address, said, short
 TEXT_BYTES_MAX = 4 * 2**20
 LINE_CHARACTERS_MAX = 2000
 """No tool's line is longer; what is done for a line may take the square of it."""
+OBJECTS_MAX = 4096
 DIGITS_MAX = 10
 PERCENT_MAX = 100
 TEMPERATURE_C_MAX = 200
@@ -189,7 +191,7 @@ def memory(used: int | None, total: int | None) -> tuple[int | None, int | None]
 
 
 def label(text: str | None) -> str:
-    """Return the name of a model, '' for one of which a part is not told."""
+    """Return a name of a model or a uuid, '' for one of which a part is not told."""
     name = said(text)
     return "" if "N/A" in name else name
 
@@ -258,7 +260,7 @@ def decode(text: str) -> tuple[Any, tuple[Finding, ...]]:
         unclean = Finding(code="unreadable", text="not clean JSON: it has characters that are no text")
     except (ValueError, RecursionError) as error:
         unclean = Finding(code="unreadable", text=short(f"not clean JSON: {str(error).split(' (char')[0]}"))
-    parts = (part for part in _objects(text) if not _spoilt(part))
+    parts = (part for part in islice(_objects(text), OBJECTS_MAX) if not _spoilt(part))
     return [value for part in parts if (value := _lenient(part)) is not None], (unclean,)
 
 

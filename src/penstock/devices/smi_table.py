@@ -154,11 +154,13 @@ def whole_reading(
         if (unknown := [name for name in wanted if getattr(device, name) in ("", None)])
     ]
     known = {device.index for device in devices if device.index is not None}
-    lost = sorted({at for row in table.processes if (at := printed.integer(row.get(table.first))) is not None} - known)
+    busy = {printed.integer(row.get(table.first)) for row in table.processes}
+    lost = sorted(at for at in busy if at is not None and at not in known)
     text = f"the table of processes names {lost[:8]}, which the table of devices does not show"
     missing = [] if devices else [Finding(code="cut", text="the table has no whole device")]
     missing += [Finding(code="cut", text=text)] if lost else []
-    missing += [] if table.process_heading or not processes_last else [Finding(code="cut", text="no table of processes")]
+    if processes_last and not table.process_heading:
+        missing.append(Finding(code="cut", text="no table of processes"))
     missing += [printed.masked(f"device of process {p.pid}") for p in processes if p.index is None][:1]
     found = printed.refused(table.refused)
     parts = Reading(devices=kept, processes=tuple(processes), driver=driver)

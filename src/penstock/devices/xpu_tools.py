@@ -107,7 +107,7 @@ def _discovered(texts: Sequence[tuple[str, Mapping[str, str]]], bad: list[str]) 
         minor = printed.integer(read.get("DRM Device", "").removeprefix(CARD))
         device = DeviceFacts(
             index=index,
-            uuid=said(read.get("SOC UUID")),
+            uuid=printed.label(read.get("SOC UUID")),
             pci=pci,
             model=printed.label(read.get("Device Name")),
             serial=said(read.get("Serial Number")),
@@ -173,7 +173,7 @@ def _from_object(read: Mapping[str, Any]) -> DeviceFacts | None:
     total = size_bytes(_word(read, "memory_physical_size_byte"), "b")
     return DeviceFacts(
         index=index,
-        uuid=_word(read, "uuid"),
+        uuid=printed.label(_word(read, "uuid")),
         pci=pci,
         model=printed.label(_word(read, "device_name")),
         serial=_word(read, "serial_number"),
