@@ -10,6 +10,7 @@ from penstock.devices import (
     huawei_details,
     huawei_tools,
     hygon_tools,
+    kubernetes_tools,
     mthreads_tools,
     neuron_tools,
     tpu_tools,
@@ -62,6 +63,12 @@ PARSERS: dict[str, Callable[[str], Reading]] = {
     "cambricon/cnmon-2.txt": cambricon_tools.parse_table,
     **{f"mthreads/mthreads-gmi-{n}.txt": mthreads_tools.parse_table for n in (1, 2, 3)},
     "hygon/hy-smi-virtual-1.txt": hygon_tools.parse_virtual,
+    **{f"k8s/dcgm-exporter-{n}.prom": kubernetes_tools.parse_samples for n in (1, 2)},
+    **{
+        f"k8s/node-describe-{name}-1.txt": kubernetes_tools.parse_node
+        for name in ("lost-gpu", "openshift", "timeslicing")
+    },
+    "k8s/node-describe-timeslicing-2.txt": kubernetes_tools.parse_node,
 }
 VENDORS = sorted({name.split("/", maxsplit=1)[0] for name in PARSERS})
 
