@@ -96,6 +96,19 @@ def test_a_process_with_bars_in_its_name_is_seen():
     assert [(process.pid, process.name) for process in processes] == [(10, "a  b  c"), (20, "custom process")]
 
 
+def test_a_device_that_only_the_processes_name_was_cut_from_the_table():
+    lines = text_of("gaudi/hl-smi-plain-2.txt").splitlines(keepends=True)
+    reading = gaudi_tools.parse_table("".join(lines[:7] + lines[10:]))
+    assert ([device.index for device in reading.devices], codes(reading)) == ([1], ["cut"])
+
+
+def test_a_process_on_an_unknown_device_is_seen_and_named():
+    text = text_of("gaudi/hl-smi-plain-1.txt").replace("|   6        20 ", "|   N/A      20 ")
+    reading = gaudi_tools.parse_table(text)
+    assert [(process.pid, process.index) for process in reading.processes] == [(10, 0), (20, None)]
+    assert reading.findings == (Finding(code="masked", text="not told: device of process 20"),)
+
+
 def test_uncorrected_memory_errors_close_a_device():
     text = text_of("gaudi/hl-smi-plain-2.txt").replace("                   0  |", "                   3  |", 1)
     (finding,) = gaudi_tools.parse_table(text).findings

@@ -154,6 +154,12 @@ def test_the_mapping_gives_chips_with_logic_ids_and_no_controllers():
     assert whole.findings == cut.findings == ()
 
 
+def test_a_gap_in_the_logic_ids_is_a_finding():
+    lines = text_of("huawei/npu-smi-info-m-1.txt").splitlines(keepends=True)
+    reading = huawei_tools.parse_mapping("".join(lines[:3] + lines[4:]))
+    assert ([device.index for device in reading.devices], codes(reading)) == ([0, 1, 3, 4, 5, 6, 7], ["cut"])
+
+
 def test_the_topology_gives_each_link_once():
     reading = read("huawei/npu-smi-info-t-topo-1.txt")
     pairs = tuple(LinkFacts(one, other, "nvlink") for one in range(8) for other in range(one + 1, 8))
@@ -206,6 +212,12 @@ def test_memory_without_the_size_of_its_hbm_is_not_that_of_its_ddr():
     lines = text_of("huawei/npu-smi-info-t-usages-1.txt").splitlines(keepends=True)
     reading = huawei_details.parse_usages("".join(line for line in lines if "HBM Capacity" not in line))
     assert ([device.memory_bytes for device in reading.devices], codes(reading)) == ([None], ["masked"])
+
+
+def test_a_line_behind_the_last_chip_leaves_no_chip():
+    lines = text_of("huawei/npu-smi-info-t-usages-1.txt").splitlines(keepends=True)
+    reading = huawei_details.parse_usages("".join(lines[:7] + lines[8:] + lines[7:8]))
+    assert (reading.devices, codes(reading)) == ((), ["cut"])
 
 
 def test_processes_of_one_device():

@@ -18,7 +18,7 @@ def test_a_value_that_dcgm_does_not_have_is_none(number):
 @pytest.mark.parametrize("value", ["9223372036854775792", "9.223372036854776e+18", "140737488355329", "2147483634"])
 def test_every_blank_of_dcgm_is_none(value):
     text = f'DCGM_FI_DEV_GPU_TEMP{{gpu="0",UUID="{UUID}"}} {value}\n'
-    (device,) = kubernetes_tools.parse_samples(text + text.replace("GPU_TEMP", "FB_USED")).devices
+    (device,) = kubernetes_tools.parse_samples(text + text.replace("GPU_TEMP", "SM_CLOCK")).devices
     assert told(device) == {"index": 0, "uuid": UUID}
 
 
@@ -32,6 +32,13 @@ def test_samples_give_the_facts_of_their_fields():
     moment = {"temperature_c": 41, "power_mw": 98_500, "use_milli": 70, "memory_used_bytes": 512 * 2**20}
     assert [told(device) for device in reading.devices] == [{**identity, **moment, "ecc_uncorrected": 2}]
     assert codes(reading) == ["ecc_uncorrected"]
+
+
+def test_a_field_that_stands_twice_is_a_finding():
+    text = text_of("k8s/dcgm-exporter-1.prom")
+    sample = next(line for line in text.splitlines() if line.startswith("DCGM_FI_DEV_SM_CLOCK{"))
+    reading = kubernetes_tools.parse_samples(f"{sample}\n{sample.replace('139', '7')}\n")
+    assert ([device.clock_mhz for device in reading.devices], codes(reading)) == ([139], ["unknown_format"])
 
 
 @pytest.mark.parametrize(

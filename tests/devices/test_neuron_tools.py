@@ -55,7 +55,7 @@ def test_a_row_without_a_device_is_a_process_of_the_one_above():
 
 
 def test_a_link_that_one_device_alone_names_is_none():
-    text = text_of("neuron/neuron-ls-1.txt").replace("| 12, 3, 4, 1   |", "| 12, 3, 4      |")
+    text = text_of("neuron/neuron-ls-1.txt").replace("| 13, 0, 5, 2   |", "| 13, 5, 2      |")
     links = set(neuron_tools.parse_table(text).links)
     assert torus() - links == {LinkFacts(0, 1, "nvlink")}
 
