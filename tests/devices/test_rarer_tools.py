@@ -1,6 +1,6 @@
 """Cambricon, Moore Threads and Hygon devices as the recorded outputs of their tools show them."""
 
-from penstock.devices import mthreads_tools
+from penstock.devices import cambricon_tools, mthreads_tools
 from penstock.devices.reading import Finding
 from tests.devices.tool_outputs import MIB, codes, read, text_of, told
 
@@ -20,6 +20,12 @@ def test_cambricon_cards_with_the_driver_in_their_rows():
     cards = [mlu(0, 23308, "MLU370-X4", 32, 30, 150), mlu(1, 23308, "MLU370-X4", 33, 25, 150)]
     assert (reading.driver, [told(device) for device in reading.devices]) == ("4.20.11", cards)
     assert codes(reading) == ["unknown_format", "cut", "cut"]
+
+
+def test_rows_that_no_border_closes_are_no_device():
+    lines = text_of("cambricon/cnmon-1.txt").splitlines(keepends=True)
+    reading = cambricon_tools.parse_table("".join([*lines[:11], *lines[12:], lines[11]]))
+    assert [device.index for device in reading.devices] == [0]
 
 
 def test_cambricon_cards_with_addresses():

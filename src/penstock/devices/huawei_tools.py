@@ -135,7 +135,7 @@ class _Table:
             self._take_device(block)
 
     def _take_device(self, block: printed.Block) -> None:
-        read = None if block.broken else printed.record(self.headings, block.rows)
+        read = None if block.broken or not block.closed else printed.record(self.headings, block.rows)
         device = None if read is None else _device(read, self.index_column)
         if read is None or device is None:
             self.refused += block.rows[:1]

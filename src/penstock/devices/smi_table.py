@@ -47,7 +47,7 @@ class SmiTable:
         elif self.process_heading:
             self._take_processes(block)
         elif block.rows and not (len(block.rows) == 1 and "Process" in block.rows[0]):
-            read = None if block.broken else printed.record(self.headings, block.rows)
+            read = None if block.broken or not block.closed else printed.record(self.headings, block.rows)
             self.records += [] if read is None else [read]
             self.refused += [block.rows[0]] if read is None else []
         else:

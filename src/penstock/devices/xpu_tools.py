@@ -68,7 +68,7 @@ def parse_discovery(text: str) -> Reading:
         if not headed and any("Device ID" in row and "Device Information" in row for row in block.rows):
             headed = len(block.rows) == 1
         elif block.rows:
-            read = None if block.broken else _told(block.rows)
+            read = None if block.broken or not block.closed else _told(block.rows)
             texts += [] if read is None else [read]
             bad += [block.rows[0]] if read is None else []
         else:
