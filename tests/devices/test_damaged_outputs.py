@@ -23,7 +23,7 @@ OTHER_VENDORS = "lspci"
 """Names an output with lines of other vendors' devices: one that lost its vendor's name is such a line."""
 WORDS = ("plain", "smi-info-", "cnmon", "neuron-ls", "query")
 TABLES = [name for name in PARSERS if any(word in name for word in WORDS) and "-t-" not in name and "json" not in name]
-VARIANTS = 200 if LONG else 3
+VARIANTS = 60 if LONG else 3
 LATEST = ("use_milli", "power_mw", "clock_mhz", "temperature_c", "memory_used_bytes")
 """Facts of one moment: where outputs have several samples, a shorter one has an earlier moment."""
 SAMPLES = ("dump", "details")

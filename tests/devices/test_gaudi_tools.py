@@ -7,6 +7,7 @@ from penstock.devices.reading import Finding
 from tests.devices.tool_outputs import MIB, codes, read, text_of, told
 
 GAUDI_1 = {"model": "HL-205", "memory_bytes": 32768 * MIB, "memory_used_bytes": 512 * MIB}
+GAUDI_3 = {"model": "HL-325L", "memory_bytes": 131072 * MIB, "memory_used_bytes": 672 * MIB}
 GAUDI_2 = {"model": "HL-225", "memory_bytes": 98304 * MIB, "memory_used_bytes": 768 * MIB}
 SERIALS = {
     "probe": (
@@ -69,6 +70,19 @@ TABLES = {
             aip("9b", 5, 87, 600, 25, 0, **GAUDI_2),
             aip("b3", 6, 91, 600, 24, 0, **GAUDI_2),
             aip("b4", 7, 90, 600, 21, 0, **GAUDI_2),
+        ],
+    ),
+    4: (
+        "1.20.1-366eb9c",
+        [
+            aip("e9", 0, 228, 900, 36, 0, **GAUDI_3),
+            aip("c1", 1, 226, 900, 37, 0, **GAUDI_3),
+            aip("b7", 2, 225, 900, 36, 0, **GAUDI_3),
+            aip("ad", 3, 228, 900, 40, 0, **GAUDI_3),
+            aip("a3", 4, 228, 900, 36, 0, **GAUDI_3),
+            aip("df", 5, 229, 900, 39, 0, **GAUDI_3),
+            aip("d5", 6, 231, 900, 36, 0, **GAUDI_3),
+            aip("cb", 7, 227, 900, 38, 0, **GAUDI_3),
         ],
     ),
 }

@@ -1,8 +1,10 @@
 """TPU chips as the recorded outputs of tpu-info show them."""
 
+import pytest
+
 from penstock.devices import tpu_tools
 from penstock.devices.reading import Finding
-from tests.devices.tool_outputs import codes, read, text_of, told
+from tests.devices.tool_outputs import codes, read, told
 
 GIB = 2**30
 
@@ -31,17 +33,12 @@ def test_the_view_of_processes_names_them():
     assert ([told(d) for d in reading.devices], reading.findings) == ([{"index": n} for n in range(8)], ())
 
 
-def test_tables_drawn_with_lines_read_like_those_drawn_with_bars():
-    text = text_of("tpu/tpu-info-1.txt")
-    drawn = (
-        text.replace("|-", "┡━")
-        .replace("-|", "━┩")
-        .replace("|", "│")
-        .replace("---", "━━━")
-        .replace("/dev/vfio/", "/dev/accel")
-    )
-    assert "│ /dev/accel0 │" in drawn
-    assert tpu_tools.parse(drawn) == tpu_tools.parse(text)
+@pytest.mark.parametrize(("number", "gib", "pid"), [(2, 31.75, 130007), (3, 30.75, 3786361)])
+def test_older_versions_draw_lines_and_name_columns_otherwise(number, gib, pid):
+    reading = read(f"tpu/tpu-info-{number}.txt")
+    common = {"model": "TPU v4", "memory_bytes": round(gib * GIB), "memory_used_bytes": 0, "use_milli": 0}
+    assert [told(d) for d in reading.devices] == [{"index": n, **common} for n in range(4)]
+    assert ([(p.pid, p.index) for p in reading.processes], reading.findings) == ([(pid, n) for n in range(4)], ())
 
 
 def test_a_machine_without_chips_has_none():

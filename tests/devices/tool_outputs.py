@@ -38,7 +38,7 @@ PARSERS: dict[str, Callable[[str], Reading]] = {
     "huawei/hccn-tool-link-stat-1.txt": huawei_details.parse_link,
     "huawei/hccn-tool-net-health-1.txt": huawei_details.parse_network,
     "huawei/hccn-tool-optical-1.txt": huawei_details.parse_optical,
-    **{f"gaudi/hl-smi-plain-{n}.txt": gaudi_tools.parse_table for n in (1, 2, 3)},
+    **{f"gaudi/hl-smi-plain-{n}.txt": gaudi_tools.parse_table for n in (1, 2, 3, 4)},
     **{f"gaudi/hl-smi-{kind}-1.csv": gaudi_tools.parse_rows for kind in ("discover", "probe", "query")},
     "intel-xpu/xpu-smi-plain-1.txt": xpu_tools.parse_table,
     "intel-xpu/xpu-smi-discovery-1.txt": xpu_tools.parse_discovery,
@@ -49,7 +49,7 @@ PARSERS: dict[str, Callable[[str], Reading]] = {
     "intel-xpu/xpu-smi-dump-2.csv": xpu_tools.parse_dump,
     "intel-xpu/xpu-smi-version-1.txt": xpu_tools.parse_version,
     **{f"tpu/tpu-info-{name}-1.txt": tpu_tools.parse for name in ("process", "streaming")},
-    "tpu/tpu-info-1.txt": tpu_tools.parse,
+    **{f"tpu/tpu-info-{n}.txt": tpu_tools.parse for n in (1, 2, 3)},
     "tpu/tpu-info-version-1.txt": tpu_tools.parse_version,
     "tpu/tpu-info-version-2.txt": tpu_tools.parse_version,
     **{

@@ -11,7 +11,7 @@ from penstock.devices.reading import DeviceFacts, Finding, Reading, said, size_b
 BARE = ("name", "memory.total")
 """Columns of an output of two without a heading (`-f csv,noheader,nounits`)."""
 ECC = "Volatile Uncorr. ECC"
-"""Until 1.21. The column `Volatile Uncor-Events` that took its place counts 2 of a healthy device at rest."""
+"""Until 1.18. From 1.21 on `Volatile Uncor-Events` has its place, which counts 2 of a healthy device at rest."""
 
 
 def parse_table(text: str) -> Reading:
@@ -36,7 +36,7 @@ def parse_table(text: str) -> Reading:
         processes += [] if process is None else [process]
         table.refused += [" ".join(read.values())] if process is None and said(read.get("PID")) else []
     return smi_table.whole_reading(
-        table, devices, processes, table.driver(("Driver Version:",)), findings, processes_last=True
+        table, devices, processes, table.driver(("| Driver Version:",)), findings, processes_last=True
     )
 
 

@@ -23,6 +23,9 @@ from penstock.devices.reading import (
 
 CHIPS = "TPU Chips"
 USE = "TPU Runtime Utilization"
+OLD_USE = ("TPU Utilization", "TPU Chip Utilization")
+CHIP_COLUMNS = ("Chip", "Device", "Core ID")
+"""Older versions count cores, of which a chip may have two: then the numbers are not those of chips."""
 PROCESSES = "TPU Process Info"
 OTHERS = ("TensorCore", "Latency", "RTT", "Delivery Rate", "Utilization", "Statistics", "Metrics")
 """Words of titles of tables that are about other things."""
@@ -42,13 +45,13 @@ def parse(text: str) -> Reading:
     processes: list[ProcessFacts] = []
     devices: list[DeviceFacts] = []
     for row in chips:
-        path = _PATH.fullmatch(row.get("Chip", ""))
+        path = _PATH.fullmatch(_chip(row))
         if path is None:
             bad.append(" ".join(row.values()))
             continue
         devices.append(DeviceFacts(index=int(path[1]), model=printed.label(row.get("Type")).removesuffix(" chip")))
     for row in tables.get(PROCESSES, chips):
-        path, pid = _PATH.fullmatch(row.get("Chip", "")), printed.integer(row.get("PID"))
+        path, pid = _PATH.fullmatch(_chip(row)), printed.integer(row.get("PID"))
         if path is not None and pid is not None:
             processes.append(ProcessFacts(pid=pid, index=int(path[1]), name=said(row.get("Process Name"))))
         elif path is not None and said(row.get("PID")):
@@ -58,6 +61,11 @@ def parse(text: str) -> Reading:
     none = [] if devices else [Finding(code="cut", text="the table has no whole chip")]
     parts = Reading(devices=used, processes=tuple(processes), driver=driver)
     return printed.reading(parts, lines.findings, printed.refused(bad), twice, elsewhere, none)
+
+
+def _chip(row: Row) -> str:
+    """Return the path or the number of the chip that a row is about."""
+    return next((row[column] for column in CHIP_COLUMNS if column in row), "")
 
 
 def _tables(lines: Sequence[str]) -> tuple[dict[str, list[Row]], str, list[str]]:
@@ -81,9 +89,9 @@ def _tables(lines: Sequence[str]) -> tuple[dict[str, list[Row]], str, list[str]]
         pair = printed.named(stripped)
         if pair and pair[0].lower() == "libtpu version":
             driver = pair[1].split()[0] if pair[1] else ""
-        elif stripped in (CHIPS, USE, PROCESSES):
-            bad += [stripped] if stripped in tables else []
-            title, heading = stripped, ""
+        elif stripped in (CHIPS, USE, PROCESSES, *OLD_USE):
+            title, heading = USE if stripped in OLD_USE else stripped, ""
+            bad += [stripped] if title in tables else []
             tables.setdefault(title, [])
         elif any(word in stripped for word in OTHERS):
             title = "other"
@@ -103,7 +111,7 @@ def _without_table(lines: printed.Lines) -> list[Finding]:
 
 def _used(devices: Sequence[DeviceFacts], rows: list[Row] | None) -> tuple[tuple[DeviceFacts, ...], list[Finding]]:
     """Return the devices with memory and use, and a finding where it cannot be told whose they are."""
-    told = {number: row for row in rows or () if (number := printed.integer(row.get("Chip"))) is not None}
+    told = {number: row for row in rows or () if (number := printed.integer(_chip(row))) is not None}
     if rows is None or not told:
         return tuple(devices), []
     if len(told) != len(rows) or told.keys() != {device.index for device in devices}:
@@ -113,7 +121,7 @@ def _used(devices: Sequence[DeviceFacts], rows: list[Row] | None) -> tuple[tuple
 
 
 def _with_use(device: DeviceFacts, row: Row) -> DeviceFacts:
-    used, _, total = row.get("HBM Usage (GiB)", "").partition("/")
+    used, _, total = row.get("HBM Usage (GiB)", row.get("Memory usage", "")).partition("/")
     used_bytes, total_bytes = printed.memory(size_bytes(used, "gib"), size_bytes(total, "gib"))
     return replace(
         device,
