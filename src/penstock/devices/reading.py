@@ -52,7 +52,6 @@ FINDINGS: dict[str, Effect] = {
     "degraded": "warn",
     "unhealthy": "close",
     "mig_pending": "warn",
-    "degraded": "warn",
     "driver_fault": "warn",
     "program_fault": "none",
     "follow_up": "none",
