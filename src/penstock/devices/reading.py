@@ -1,8 +1,8 @@
 """What a vendor's tool says of a machine's devices: facts of each, processes on them, and findings.
 
-Parsers of tools' outputs give a `Reading`. They take facts only from rows that they have read whole: what is cut, masked
-or in a form that they do not know is a finding, never a device with wrong facts, and never an exception. A fact that
-the tool does not tell (`N/A`, `-`, `[Not Supported]`, an absurd number) is None, or empty.
+Parsers of tools' outputs give a `Reading`. They take facts only from rows that they have read whole: what is cut,
+masked or in a form that they do not know is a finding, never a device with wrong facts, and never an exception. A fact
+that the tool does not tell (`N/A`, `-`, `[Not Supported]`, an absurd number) is None, or empty.
 """
 
 import re
