@@ -9,7 +9,7 @@ from penstock.control import gc as collector
 held = [[i] for i in range(1_000)]
 collector.settle()
 assert gc.get_freeze_count() >= 1_000
-assert gc.get_threshold() == (collector.YOUNG_MAX, 10, 10), gc.get_threshold()
+assert gc.get_threshold() == (collector.YOUNG_MAX, collector.YOUNG_COLLECTIONS, 10), gc.get_threshold()
 """
 
 
