@@ -5,7 +5,7 @@ import gc
 YOUNG_MAX = 10_000
 """Containers made since the last collection before the next: some fifty cycles of a big cluster, not two."""
 YOUNG_COLLECTIONS = 4
-"""After so many of these, what has outlived them is scanned once more: 40 ms at most, in which no request is answered."""
+"""After so many of these, what has outlived them is scanned once more: some 40 ms in which no request is answered."""
 
 
 def settle() -> None:
