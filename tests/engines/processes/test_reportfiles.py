@@ -20,11 +20,13 @@ def test_a_piece_comes_with_the_size_of_all(report):
     assert read_report(report, 11, 4) == (10, b"")
 
 
-@pytest.mark.parametrize("kind", ["missing", "link", "pipe", "folder"])
+@pytest.mark.parametrize("kind", ["missing", "link", "hard link", "pipe", "folder"])
 def test_what_is_no_regular_file_is_not_read(report, tmp_path, kind):
     (tmp_path / "other").write_bytes(b"of another\n" * KEPT_MAX_BYTES)
     if kind == "link":
         report.symlink_to(tmp_path / "other")
+    elif kind == "hard link":
+        report.hardlink_to(tmp_path / "other")
     elif kind == "pipe":
         os.mkfifo(report)
     elif kind == "folder":

@@ -40,14 +40,15 @@ def thin_report(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _opened(path: Path, mode: int) -> Iterator[tuple[int, int]]:
-    """Give descriptor and size of a regular file; -1 where it cannot be opened, or is none."""
+    """Give descriptor and size of a regular file without other links; -1 where it cannot be opened, or is none."""
     descriptor, size = -1, 0
     try:
         with contextlib.suppress(OSError):
             if stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode):  # to open a pipe would wake its writer
                 descriptor = os.open(path, mode | _AT_ONCE)
                 known = os.fstat(descriptor)
-                size = known.st_size if stat.S_ISREG(known.st_mode) else -1
+                own = stat.S_ISREG(known.st_mode) and known.st_nlink == 1  # another link: it is a file of somebody else
+                size = known.st_size if own else -1
         yield (-1, 0) if descriptor < 0 or size < 0 else (descriptor, size)
     finally:
         if descriptor >= 0:
