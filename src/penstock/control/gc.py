@@ -5,7 +5,7 @@ import gc
 YOUNG_MAX = 10_000
 """Containers made since the last collection before the next: some fifty cycles of a big cluster, not two."""
 YOUNG_COLLECTIONS = 4
-"""After so many of these, what has outlived them is scanned once more: some 40 ms in which no request is answered."""
+"""Young collections per collection of the next generation, which stops all threads for about 40 ms."""
 
 
 def settle() -> None:

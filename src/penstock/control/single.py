@@ -9,7 +9,7 @@ from penstock.core.state.state import State
 
 
 def refused(state: State, request: msg.Request) -> Refusal | None:
-    """Return the refusal of a request whose job or node has changed since; None: it is to be decided."""
+    """Return the refusal of a request whose job or node has changed since; None if it may be decided."""
     if not isinstance(request, msg.OF_ONE) or not request.versions:
         return None
     if isinstance(request, msg.Drain):

@@ -4,7 +4,7 @@
 forms, from syslog, from `/dev/kmsg` and from the log of NVIDIA's fabric manager. Only what the kernel wrote counts: a
 line under another name, or a record that a program put into `/dev/kmsg`, closes no device.
 
-A cause and what follows from it are told apart: channels removed after an error (Xid 45), errors of a device that has
+A cause is distinguished from its consequences: channels removed after an error (Xid 45), errors of a device that has
 fallen off the bus, and errors of NVSwitches after it, are `follow_up`. Lines that say the same of the same device and
 process within a moment are one finding.
 """

@@ -74,7 +74,7 @@ def _identified(devices: dict[str, DeviceFacts], labels: dict[str, str]) -> Devi
 
 
 def _value(text: str) -> str:
-    """Return a value as it is told, '' for one that DCGM does not have."""
+    """Return a value as printed, '' for one that DCGM does not have."""
     try:
         return "" if float(text) in (float(blank) for blank in BLANKS) else text
     except ValueError:

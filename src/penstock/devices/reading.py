@@ -78,7 +78,7 @@ class PartFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One device as a tool shows it; None and empty: not told."""
+    """One device as a tool shows it; None and empty: not reported."""
 
     index: int | None = None
     """As the tool counts."""
@@ -191,7 +191,7 @@ def pci_address(text: str) -> str:
 
 
 def said(text: str | None) -> str:
-    """Return a value as it is told, '' for the many ways to say that there is none."""
+    """Return a value as printed, '' for the many ways to say that there is none."""
     stripped = (text or "").strip()
     return "" if stripped.strip("[]<>").strip().lower() in _ABSENT else stripped
 

@@ -167,8 +167,8 @@ def test_the_text_tells_parts_processes_and_samples():
     (device,) = reading.devices
     assert parts(device) == [(2, 0, 71424), (2, 1, 71424), (3, 0, 33280), (9, 0, 16384), (10, 0, 16384)]
     assert [(p.pid, p.instance, p.name) for p in reading.processes] == [
-        (12249, 2, "/root/tools/memhog"),
-        (12250, 2, "/root/tools/memhog"),
+        (12249, 2, "/data/tools/memhog"),
+        (12250, 2, "/data/tools/memhog"),
         (12267, 2, "./gpu_burn"),
     ]
     assert (device.temperature_c, device.power_mw, device.power_limit_mw, device.clock_mhz) == (

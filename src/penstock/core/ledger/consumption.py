@@ -103,7 +103,7 @@ class Consumption:
 
         Args:
             ended: all sessions that ended since `from_ms`.
-            activity: of these and of those that are open; it goes on with the sums.
+            activity: of these and of the open sessions; the returned object keeps and updates it.
         """
         found = cls(by, from_ms)
         found._log, found._activity = SessionLog(log), activity

@@ -65,7 +65,7 @@ class Block:
             process["conflict"] = name
 
     def get(self, *names: str) -> str:
-        """Return the first value that is told under one of `names`, '' for none."""
+        """Return the first value given under one of `names`, '' for none."""
         return next((self.values[n] for n in names if n not in self.conflicts and said(self.values.get(n))), "")
 
 
@@ -136,7 +136,7 @@ def _text_blocks(text: str) -> tuple[list[Block], list[Finding]]:
             last = ".".join(name for _, name in path)
             block.add(last, inner[3] or "")
         elif last in block.values and len(block.values[last]) < LINE_MAX_CHARACTERS:
-            block.values[last] += f" {line.strip()}"  # a list that goes on
+            block.values[last] += f" {line.strip()}"  # a list continued on this line
     if orphans:  # a heading was lost or stands elsewhere: no line is known to be under its own
         blocks = []
         findings.append(Finding(code="cut", text=f"lines without the GPU that they belong to: {orphans}"))

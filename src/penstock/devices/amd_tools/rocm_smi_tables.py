@@ -58,7 +58,7 @@ def read(text: str, *, as_counted: bool = False) -> Reading:
 
 
 def _cells(line: str) -> list[str]:
-    """Return cells; one that ends in a comma goes on in the next."""
+    """Return cells; one that ends in a comma continues in the next."""
     cells: list[str] = []
     for cell in _GAP.split(line.strip()):
         if cells and cells[-1].endswith(","):

@@ -1,4 +1,4 @@
-"""What is told of MIG by `nvidia-smi mig`: the facts, and the sentences that stand in place of them."""
+"""Output of `nvidia-smi mig`: the facts, and the sentences that stand in place of them."""
 
 import re
 from typing import Literal

@@ -1,7 +1,7 @@
 """The table that `nvidia-smi` prints without options: devices, parts (MIG), processes; all widths since driver 418.
 
 Cells are found by the bars of each row, which must stand where the border above has its corners: a row that lost or
-gained characters is not read. A device takes two or three rows (the third, since MIG, is told by the heading).
+gained characters is not read. A device takes two or three rows (the heading shows whether there is a third, for MIG).
 """
 
 import re
