@@ -101,6 +101,16 @@ class DeviceFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     power_mw: int | None = None
     power_limit_mw: int | None = None
     clock_mhz: int | None = None
+    energy_mj: int | None = None
+    """Used since the driver was loaded."""
+    capability: tuple[int, int] | None = None
+    """Compute capability as (major, minor)."""
+    files: tuple[str, ...] = ()
+    """Device files by which a program uses it, and no other device: `/dev/nvidia0`."""
+    throttled: tuple[str, ...] = ()
+    """Why its clocks are held down at present: `power`, `heat`, `hardware`, as far as the vendor says."""
+    link_errors: int | None = None
+    """Of its links to other devices, since the driver was loaded."""
     ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
     """Errors since the driver was loaded."""
