@@ -123,6 +123,7 @@ class Machine:
                 capture_output=True,
                 timeout=limit_s,
                 check=False,
+                cwd="/",
                 env={**os.environ, "LC_ALL": "C"},
             )
         except FileNotFoundError:
