@@ -85,8 +85,11 @@ Occupied = Collection[tuple[str, int]]
 """The instances on one device, as `Instance` or plain pairs, in any order."""
 
 
-class _Used(NamedTuple):
-    """The resources a layout uses of a device. Two layouts with equal use have the same future."""
+class Used(NamedTuple):
+    """The resources a layout uses of a device. Two layouts with equal use have the same future.
+
+    Only `used_by` and `grown` make one; `grown` takes what `open_starts` allows.
+    """
 
     slices: int = 0
     """Bit i is set when memory slice i is covered."""
@@ -124,7 +127,7 @@ def nearest_profiles(geometry: Geometry, name: str) -> tuple[str, ...]:
 
 def illegal(geometry: Geometry, occupied: Occupied) -> str:
     """Return in one sentence why these instances cannot lie together on a device, or '' when they can."""
-    used = _Used()
+    used = Used()
     for name, start in sorted(occupied):
         profile = geometry.profile(name)
         if profile is None:
@@ -135,7 +138,7 @@ def illegal(geometry: Geometry, occupied: Occupied) -> str:
             return f"profile {name} starts at {start}; allowed on {geometry.name} is {profile.placements}"
         if not _fits(geometry, used, profile, start):
             return f"profile {name} at {start} does not fit with the other instances on {geometry.name}"
-        used = _with(used, profile, start)
+        used = grown(used, profile, start)
     return ""
 
 
@@ -144,7 +147,7 @@ def starts(geometry: Geometry, occupied: Occupied, profile: str) -> tuple[int, .
 
     Raises: ValueError for an unknown profile or an illegal layout: validation should have caught it.
     """
-    return _starts(geometry, _used(geometry, occupied), _known(geometry, profile))
+    return open_starts(geometry, used_by(geometry, occupied), _known(geometry, profile))
 
 
 def count_more(geometry: Geometry, occupied: Occupied, profile: str) -> int:
@@ -153,7 +156,7 @@ def count_more(geometry: Geometry, occupied: Occupied, profile: str) -> int:
     Raises: ValueError as `starts`.
     """
     _known(geometry, profile)
-    return _most(geometry, _used(geometry, occupied), profile)
+    return _most(geometry, used_by(geometry, occupied), profile)
 
 
 def best_start(
@@ -175,19 +178,26 @@ def best_start(
     others are; a geometry read from a driver may differ.
     """
     wanted = _known(geometry, profile)
-    used = _used(geometry, occupied)
+    used = used_by(geometry, occupied)
     scored = [
-        (_options(geometry, _with(used, wanted, start), weights), -start) for start in _starts(geometry, used, wanted)
+        (_options(geometry, grown(used, wanted, start), weights), -start)
+        for start in open_starts(geometry, used, wanted)
     ]
     return -max(scored)[1] if scored else None
 
 
-def _options(geometry: Geometry, used: _Used, weights: Mapping[str, int] | None) -> tuple[int, int, int]:
+def openness(geometry: Geometry, used: Used) -> tuple[int, int]:
+    """Return how much a state leaves open: the kinds of profile that still fit, then the sets that could be added."""
+    kinds, _, sets = _options(geometry, used, None)
+    return kinds, sets
+
+
+def _options(geometry: Geometry, used: Used, weights: Mapping[str, int] | None) -> tuple[int, int, int]:
     """Return the sort key of a state, highest for the one with the most future options."""
     kinds = usable = 0
     for profile in geometry.profiles:
         weight = 1 if weights is None else weights.get(profile.name, 0)
-        if weight > 0 and _starts(geometry, used, profile):
+        if weight > 0 and open_starts(geometry, used, profile):
             kinds += weight
             if weights is not None:
                 usable += weight * profile.memory_slices * _most(geometry, used, profile.name)
@@ -195,17 +205,17 @@ def _options(geometry: Geometry, used: _Used, weights: Mapping[str, int] | None)
 
 
 @lru_cache(maxsize=FUTURES_CACHED_MAX)
-def _futures(geometry: Geometry, used: _Used) -> frozenset[tuple[str, ...]]:
+def _futures(geometry: Geometry, used: Used) -> frozenset[tuple[str, ...]]:
     """Return every set of instances that could still be added (profile names, sorted), the empty one included."""
     found: set[tuple[str, ...]] = {()}
     for profile in geometry.profiles:
-        for start in _starts(geometry, used, profile):
-            for rest in _futures(geometry, _with(used, profile, start)):
+        for start in open_starts(geometry, used, profile):
+            for rest in _futures(geometry, grown(used, profile, start)):
                 found.add(tuple(sorted((profile.name, *rest))))
     return frozenset(found)
 
 
-def _most(geometry: Geometry, used: _Used, name: str) -> int:
+def _most(geometry: Geometry, used: Used, name: str) -> int:
     return max(sum(each == name for each in added) for added in _futures(geometry, used))
 
 
@@ -216,21 +226,26 @@ def _known(geometry: Geometry, name: str) -> MigProfile:
     return profile
 
 
-def _used(geometry: Geometry, occupied: Occupied) -> _Used:
+def used_by(geometry: Geometry, occupied: Occupied) -> Used:
+    """Return what these instances use of a device.
+
+    Raises: ValueError for an unknown profile or an illegal layout.
+    """
     reason = illegal(geometry, occupied)
     if reason:
         raise ValueError(reason)
-    used = _Used()
+    used = Used()
     for name, start in occupied:
-        used = _with(used, _known(geometry, name), start)
+        used = grown(used, _known(geometry, name), start)
     return used
 
 
-def _starts(geometry: Geometry, used: _Used, profile: MigProfile) -> tuple[int, ...]:
+def open_starts(geometry: Geometry, used: Used, profile: MigProfile) -> tuple[int, ...]:
+    """Return where an instance of `profile` can start beside what is used, ascending."""
     return tuple(start for start in profile.starts if _fits(geometry, used, profile, start))
 
 
-def _fits(geometry: Geometry, used: _Used, profile: MigProfile, start: int) -> bool:
+def _fits(geometry: Geometry, used: Used, profile: MigProfile, start: int) -> bool:
     return (
         not used.slices & _mask(profile, start)
         and used.compute_slices + profile.compute_slices <= geometry.compute_slices
@@ -239,8 +254,9 @@ def _fits(geometry: Geometry, used: _Used, profile: MigProfile, start: int) -> b
     )
 
 
-def _with(used: _Used, profile: MigProfile, start: int) -> _Used:
-    return _Used(
+def grown(used: Used, profile: MigProfile, start: int) -> Used:
+    """Return what is used once an instance was added."""
+    return Used(
         used.slices | _mask(profile, start),
         used.compute_slices + profile.compute_slices,
         used.decoders + profile.decoders,
