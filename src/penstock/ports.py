@@ -1,6 +1,6 @@
 """The small protocols between the core's drivers and the outside world, shaped by their callers."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -10,8 +10,6 @@ from penstock.core.messages.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Epoch, Incarnation, JobId
 from penstock.core.model.jobs import ExitInfo, JobState
-from penstock.core.model.resources import Device
-from penstock.core.model.resources import Discovery as Discovery
 
 if TYPE_CHECKING:  # agents load this module without the state and without the events
     from penstock.core.model.events import JobSubmitted, Record
@@ -230,33 +228,6 @@ class EngineEvents(Protocol):
 
     def on_report(self, report: NodeReport, session: NodeSession) -> None:
         """Receive a report, on a session that was welcomed."""
-        ...
-
-
-class DeviceProvider(Protocol):
-    """One vendor's devices on this machine. A missing library or driver is no error: the note names it."""
-
-    @property
-    def vendor(self) -> str:
-        """As in `Device.vendor` and in job files."""
-        ...
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Environment variables that list the devices which a program sees, by `uuid` or else by index."""
-        ...
-
-    def discover(self) -> Discovery:
-        """Return the devices, with links between them; their indexes count from 0. Server, at its start."""
-        ...
-
-    def closed_files(self, given: Iterable[Device], here: Iterable[Device]) -> tuple[str, ...]:
-        """Return the device files, as `c MAJOR:MINOR`, that a program may not open.
-
-        Args:
-            given: what the program may use, of all vendors.
-            here: all devices of the node.
-        """
         ...
 
 

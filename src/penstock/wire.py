@@ -92,7 +92,7 @@ LOG_MAX_BYTES = 64 * 2**20
 """Of the server's own log: the newest part is kept."""
 END_WAIT_S = 2.0
 """How long an ending server waits for busy threads: a bill over years, a provider's answer."""
-SWITCH_S = 0.001
+SWITCH_S = 0.0005
 """A thread that computes gives way to the loops after this long: each wait of theirs would cost five times as much."""
 FAULT_EXIT_CODE = 70
 GC_THRESHOLDS = (50_000, 20, 100)

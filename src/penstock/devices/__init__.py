@@ -1,1 +1,1 @@
-"""Accelerators of a machine: one module a vendor, each a `ports.DeviceProvider`; `installed` joins them."""
+"""Accelerators of a machine: one module a vendor, each a `provider.DeviceProvider`; `installed` joins them."""

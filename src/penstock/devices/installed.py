@@ -1,45 +1,44 @@
-"""The device providers, and their answers put together: devices, variables, closed files.
+"""The device providers, and what is asked of all of them: devices, variables, closed files.
 
-A vendor is added by a module beside this one and a line in `PROVIDERS`.
+A vendor is added by a module beside this one and a line in `vendors.py`, or by a package (`provider.py`). Agents load
+this module: a provider is loaded only where a node has devices of its vendor.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from penstock.core.model.resources import Device, Discovery
-from penstock.devices.nvidia import Nvidia
 
-if TYPE_CHECKING:  # agents load this module
-    from penstock.ports import DeviceProvider
+if TYPE_CHECKING:
+    from penstock.devices.provider import DeviceProvider
 
-PROVIDERS: "tuple[DeviceProvider, ...]" = (Nvidia(),)
-UNDISCOVERED: dict[str, tuple[str, ...]] = {
+ENTRY_POINTS = "penstock.devices"
+"""The group under which packages name their providers."""
+VARIABLES: dict[str, tuple[str, ...]] = {
+    "nvidia": ("CUDA_VISIBLE_DEVICES",),
     "amd": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
     "huawei": ("ASCEND_RT_VISIBLE_DEVICES",),
     "intel": ("HABANA_VISIBLE_MODULES",),
     "google": ("TPU_VISIBLE_CHIPS",),
 }
-"""Variables of vendors without a provider yet: set all the same, or a program would see all devices of theirs."""
+"""Variables by vendor that list the devices which a program sees: set for all of them, or a program without devices
+would see all of that vendor."""
+
+
+def installed_providers() -> "tuple[DeviceProvider, ...]":
+    """Return the providers of Penstock, and those of installed packages."""
+    from penstock.devices.nvidia import Nvidia
+
+    return tuple(one for one in (Nvidia(),) if hasattr(one, "is_present"))  # type: ignore[misc]
 
 
 def discovered() -> Discovery:
-    """Return all devices of this machine, numbered through, and a sentence on each vendor."""
-    devices: list[Device] = []
-    notes = []
-    for provider in PROVIDERS:
-        discovery = provider.discover()
-        first = len(devices)
-        devices += [_from(first, device) for device in discovery.devices]
-        notes.append(f"{provider.vendor}: {discovery.note}")
-    return Discovery(tuple(devices), "; ".join(notes))
+    """Return all devices of this machine, numbered through, and a sentence on each vendor that is here."""
+    from penstock.devices.inventory import discovered as found
 
-
-def _from(first: int, device: Device) -> Device:
-    """Return a device whose vendor's devices begin at `first`."""
-    links = tuple(replace(link, peer=first + link.peer) for link in device.links)
-    return replace(device, index=first + device.index, links=links)
+    return found(installed_providers())
 
 
 def visibility(devices: Sequence[Device]) -> dict[str, str]:
@@ -48,9 +47,8 @@ def visibility(devices: Sequence[Device]) -> dict[str, str]:
     Every vendor's list is set, to nothing where the replica has none of that vendor: a program without devices must
     not see all of them. Simulated devices appear in `PENSTOCK_DEVICES` alone: no driver knows them.
     """
-    listing = {provider.vendor: provider.variables for provider in PROVIDERS} | UNDISCOVERED
     variables: dict[str, str] = {}
-    for vendor, names in listing.items():
+    for vendor, names in (VARIABLES | of_packages()).items():
         listed = ",".join(d.uuid or str(d.index) for d in devices if d.vendor == vendor and not d.simulated)
         variables |= dict.fromkeys(names, listed)
     variables["PENSTOCK_DEVICES"] = ",".join(str(d.index) for d in devices)
@@ -58,7 +56,20 @@ def visibility(devices: Sequence[Device]) -> dict[str, str]:
     return variables
 
 
+@cache
+def of_packages() -> dict[str, tuple[str, ...]]:
+    """Return the variables of vendors that only installed packages know; no provider is loaded where there is none."""
+    if not entry_points(group=ENTRY_POINTS):
+        return {}
+    return {one.vendor: one.variables for one in installed_providers()}
+
+
 def closed_files(given: Sequence[Device], here: Iterable[Device]) -> tuple[str, ...]:
     """Return the files, as `c MAJOR:MINOR`, that a program may not open which was given some of the devices here."""
     known = tuple(here)
-    return tuple(file for provider in PROVIDERS for file in provider.closed_files(given, known))
+    vendors = {device.vendor for device in known if not device.simulated}
+    if not vendors:
+        return ()
+    return tuple(
+        file for one in installed_providers() if one.vendor in vendors for file in one.closed_files(given, known)
+    )

@@ -19,7 +19,6 @@ import msgspec
 from penstock.core.model.resources import Device
 from penstock.devices.reading import INPUT_MAX, Reading
 
-ENTRY_POINTS = "penstock.devices"
 TOOL_LIMIT_S = 20.0
 """For one run of a vendor's tool; the process of the provider has a limit of its own."""
 

@@ -9,7 +9,7 @@ from msgspec.structs import fields, replace
 from penstock.core.model.hangs import Sight
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank
 from penstock.core.model.jobs import ExitInfo
-from penstock.core.model.nodes import OthersLoad
+from penstock.core.model.nodes import DeviceFault, OthersLoad
 from penstock.core.model.progress import Gauges
 
 EXIT_TEXTS = tuple(field.name for field in fields(ExitInfo) if field.type is str)
@@ -74,6 +74,44 @@ class ReplicaInspected(msgspec.Struct, frozen=True):
     sight: Sight
 
 
+class DeviceFigures(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a device reports at present; None where it does not report it. Counters: since its driver was loaded."""
+
+    index: int
+    use_milli: int | None = None
+    memory_used_bytes: int | None = None
+    temperature_c: int | None = None
+    power_mw: int | None = None
+    power_limit_mw: int | None = None
+    energy_mj: int | None = None
+    clock_mhz: int | None = None
+    throttled: tuple[str, ...] = ()
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    link_errors: int | None = None
+
+
+class ReplicaUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a replica uses at present, as its node measures it; None where it cannot."""
+
+    key: ReplicaKey
+    cpu_milli: int | None = None
+    memory_bytes: int | None = None
+    device_memory_bytes: int | None = None
+    """On all its devices."""
+    devices_touched: int | None = None
+    """On how many of its devices it has a process."""
+
+
+class NodeFigures(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Figures for people and metrics: nothing is decided by them, and the log does not keep them."""
+
+    devices: tuple[DeviceFigures, ...] = ()
+    replicas: tuple[ReplicaUse, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What cannot be measured at present, and why."""
+
+
 class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message of a node's agent.
 
@@ -92,6 +130,10 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     check: NodeCheck | None = None
     others: OthersLoad | None = None
     """What programs hold that Penstock did not place; None: as before."""
+    faults: tuple[DeviceFault, ...] | None = None
+    """Devices that must not be given out, as the node finds; None: as before."""
+    figures: NodeFigures | None = None
+    """Now and then."""
     leaving: bool = False
     """The agent is shutting down: with an inventory without live replicas this is its last report."""
 

@@ -28,6 +28,24 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Ascending."""
 
 
+class DeviceFault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a device must not be given out, as its node finds."""
+
+    index: int
+    code: str
+    text: str = ""
+    number: int | None = None
+
+
+class DeviceUser(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A process on a device that Penstock did not start."""
+
+    index: int
+    pid: int
+    user: str = ""
+    program: str = ""
+
+
 class OthersLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a node gives to programs that Penstock did not place, such as pods of another scheduler."""
 
@@ -38,3 +56,5 @@ class OthersLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many of them each selector in use selects."""
     repels: tuple[Repels, ...] = ()
     """Whom their rules keep off this node, or its domain; ascending."""
+    users: tuple[DeviceUser, ...] = ()
+    """Processes by which devices are taken."""

@@ -11,6 +11,7 @@ server may start them elsewhere.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,6 +29,7 @@ from penstock.core.messages.orders import (
 from penstock.core.messages.reports import (
     SHUT_DOWN,
     NodeCheck,
+    NodeFigures,
     NodeReport,
     ProgressSeen,
     ReplicaInspected,
@@ -37,6 +39,7 @@ from penstock.core.messages.reports import (
 )
 from penstock.core.model.ids import Epoch, Incarnation, NodeName
 from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.nodes import DeviceFault, OthersLoad
 from penstock.engines.agent.protocol import AgentReport, ServerOrders, ServerTaken, ServerWelcome
 
 PROGRESS_KEPT_MAX = 10_000
@@ -44,6 +47,13 @@ SENT_KEPT_MAX = 1_000
 SILENT_HEARTBEATS = 3
 """After this many heartbeats without an answer the session counts as broken."""
 LEASE_OVER = "its node lost touch with the server and ended it"
+
+
+class DeviceNews(NamedTuple):
+    """The condition of a node's devices: what decides about them."""
+
+    faults: tuple[DeviceFault, ...]
+    others: OthersLoad
 
 
 class Spawn(msgspec.Struct, frozen=True):
@@ -160,6 +170,9 @@ class AgentState:
         self._progress: list[tuple[int, ProgressSeen]] = []
         self._inspected: list[ReplicaInspected] = []
         self._check: NodeCheck | None = None
+        self._devices: DeviceNews | None = None
+        self._devices_changed = False
+        self._figures: NodeFigures | None = None
         self.leaving = False
         """The agent is shutting down: nothing starts here any more."""
         self._next_heartbeat_ms = 0
@@ -321,6 +334,15 @@ class AgentState:
         """Report the inspection of a replica once: the server asks again if it is lost."""
         self._inspected.append(seen)
 
+    def on_devices(self, news: DeviceNews) -> None:
+        """Report the condition of the devices at once when it has changed, and with each inventory."""
+        self._devices_changed |= news != self._devices
+        self._devices = news
+
+    def on_figures(self, figures: NodeFigures) -> None:
+        """Send figures with the next report; they are not worth one of their own."""
+        self._figures = figures
+
     # From time.
 
     def lease_over(self, now_ms: int) -> bool:
@@ -359,7 +381,14 @@ class AgentState:
             return None
         full = now_ms >= self._next_heartbeat_ms
         fresh = any(seq == 0 for seq, _ in self._progress)
-        if not full and not self._changed and not fresh and not self._inspected and self._check is None:
+        if (
+            not full
+            and not self._changed
+            and not fresh
+            and not self._inspected
+            and self._check is None
+            and not self._devices_changed
+        ):
             return None
         if full:
             self._next_heartbeat_ms = now_ms + self.heartbeat_ms
@@ -373,6 +402,7 @@ class AgentState:
         self._progress = [(seq or self._report_seq, p) for seq, p in self._progress]
         if full:
             self._progress = [(self._report_seq, p) for _, p in self._progress]
+        news = self._devices if full or self._devices_changed else None
         report = NodeReport(
             node=self.node,
             incarnation=self.incarnation,
@@ -382,10 +412,14 @@ class AgentState:
             progress=tuple(told),
             inspected=tuple(self._inspected),
             check=self._check,
+            others=news.others if news is not None else None,
+            faults=news.faults if news is not None else None,
+            figures=self._figures,
             leaving=self.leaving,
         )
         self._inspected.clear()
-        self._check = None
+        self._check = self._figures = None
+        self._devices_changed = False
         return AgentReport(self._epoch, self._session, report)
 
     def report_all(self) -> None:

@@ -25,6 +25,7 @@ from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.nodes import NodeSpec
 from penstock.engines.agent import protocol, tls
 from penstock.engines.agent import state_machine as br
+from penstock.engines.agent.devices import NodeDevices
 from penstock.engines.agent.journal import ExitBook, Journal, JournalReplica
 from penstock.engines.agent.replicas import Replicas
 from penstock.engines.processes.containment import choose
@@ -140,6 +141,7 @@ class Worker:
         self._out = bytearray()
         """Encrypted, not yet taken by the socket."""
         self._inspector = Inspector()
+        self._devices = NodeDevices(config.spec, folder, self._replicas, self._selector)
         self._connect_at_ms = 0
         self._server_stamp, self._server_address = (0, 0), ("", 0)
         """Of the last announcement used, and its address."""
@@ -176,12 +178,13 @@ class Worker:
                     with contextlib.suppress(BlockingIOError):
                         wake_read.recv(4096)
                     self._replicas.reap()
-                else:
+                elif key.data is not self._devices:
                     self._on_socket(mask)
             self._turn()
         signal.set_wakeup_fd(-1)
         if self._ending:
             self._say_goodbye()
+        self._devices.end()
         self._disconnect()
 
     def _say_goodbye(self) -> None:
@@ -242,6 +245,10 @@ class Worker:
                 self._state.on_checked(seen)
             else:
                 self._state.on_inspected(seen)
+        if (news := self._devices.turn(now_ms)) is not None:
+            self._state.on_devices(news)
+        if (figures := self._devices.figures(now_ms)) is not None:
+            self._state.on_figures(figures)
         if self._ending:
             self._end_all(now_ms)
         self._act(self._state.on_time(now_ms))

@@ -1,0 +1,88 @@
+"""Simulated devices that can fall ill: a file for each, which programs open to use the device.
+
+The folder has a file `0`, `1` and so on for each device. A process that has the file open uses the device. What the
+file says in JSON is what the device reports: fields of `DeviceFacts`, and `findings`. An empty file is a device that is
+well; one that is missing is a device that is gone. Two further files are for tests of what drivers do to those who call
+them: `hang` holds the seconds that each reading takes, `crash` ends the provider.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from penstock.core.model.resources import Device
+from penstock.devices.provider import Sources
+from penstock.devices.reading import FINDINGS, DeviceFacts, Finding, Reading, short
+
+UUID = "SIM-"
+
+
+class _Said(msgspec.Struct):
+    """What the file of a device says."""
+
+    use_milli: int | None = None
+    memory_used_bytes: int | None = None
+    temperature_c: int | None = None
+    power_mw: int | None = None
+    power_limit_mw: int | None = None
+    clock_mhz: int | None = None
+    energy_mj: int | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    link_errors: int | None = None
+    throttled: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+class SimulatedFiles:
+    """The provider of the devices whose files are in a folder."""
+
+    vendor = "simulated"
+    variables = ()
+    open_means_use = True
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (f"{self._folder}/[0-9]*",)
+
+    def is_present(self, sources: Sources) -> bool:
+        return bool(sources.glob(self.files[0]))
+
+    def inventory(self, sources: Sources) -> Reading:
+        return self.sample(sources)
+
+    def sample(self, sources: Sources) -> Reading:
+        if sources.glob(f"{self._folder}/crash"):
+            os._exit(70)
+        if hang := sources.read(f"{self._folder}/hang"):
+            time.sleep(float(hang))
+        devices, findings = [], []
+        for path in sources.glob(self.files[0]):
+            if not (name := path.rpartition("/")[2]).isdecimal():
+                continue
+            known = DeviceFacts(index=int(name), uuid=f"{UUID}{name}", files=(path,))
+            try:
+                said = msgspec.json.decode(sources.read(path) or "{}", type=_Said)
+            except msgspec.DecodeError as error:
+                findings.append(Finding(code="unreadable", text=short(f"{path}: {error}"), index=known.index))
+                devices.append(known)
+                continue
+            figures = {field: getattr(said, field) for field in said.__struct_fields__ if field != "findings"}
+            devices.append(msgspec.structs.replace(known, **figures))
+            for one in said.findings:
+                code = one.code if one.code in FINDINGS else "unhealthy"
+                findings.append(msgspec.structs.replace(one, code=code, index=known.index, uuid=known.uuid))
+        return Reading(devices=tuple(devices), findings=tuple(findings))
+
+    def closed_files(self, given: Iterable[Device], here: Iterable[Device]) -> tuple[str, ...]:
+        """Return nothing: these files are closed to nobody."""
+        return ()
+
+    def container_flags(self, given: Sequence[Device]) -> tuple[str, ...]:
+        return tuple(f"--volume={self._folder}/{device.index}" for device in given if device.simulated)
