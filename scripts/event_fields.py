@@ -61,6 +61,8 @@ EVENT_FIELDS = {
     "QuotaNoted.limit": "the maximum",
     "NodeRegistered.spec": "what the node has",
     "NodeRegistered.incarnation": "one life of its agent: a node that lost its processes comes back under another one",
+    "index": "of the device on its node, from 0",
+    "DeviceClosed.code": "name of the fault; `closed` where a user closed it and there was none",
     "NodeDrainChanged.draining": "whether it is closed",
     "OthersLoadChanged.load": "what they hold",
     "NodeChecked.passed": "whether it is as it should be",

@@ -165,9 +165,9 @@ def test_a_snapshot_that_the_log_does_not_give_is_named_with_its_first_differenc
 def test_a_job_that_a_snapshot_has_wrong_is_named_by_its_number(one, log):
     image = fold(log[: len(log) // 2]).image()
     first, *others = image.jobs
-    wrong = msgspec.structs.replace(first, preemptions=99)
+    wrong = msgspec.structs.replace(first, submit_seq=99)
     one.open().save_snapshot(msgspec.structs.replace(image, jobs=[wrong, *others]))
-    assert f"jobs[{first.id}].preemptions is 99, and the log gives {first.preemptions}" in verified(one).problem
+    assert f"jobs[{first.id}].submit_seq is 99, and the log gives {first.submit_seq}" in verified(one).problem
 
 
 @pytest.mark.parametrize("place", [PostgresPlace], indirect=True)

@@ -4,16 +4,18 @@ import random
 
 from hypothesis import strategies as st
 
-from penstock.core.lifecycle import reports
+from penstock.core.lifecycle import device_health, reports
 from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
+from penstock.core.model.ids import NodeName, UserName
 from penstock.core.model.jobs import Dependency, ExitInfo
+from penstock.core.model.nodes import DeviceFault
 from penstock.testing.builders import job_spec, queues
 from penstock.testing.harness import World, cluster
 
 EXITS = (ExitInfo(0), ExitInfo(1), ExitInfo(0, stop_sent=True), ExitInfo(signal=9), ExitInfo(problem="gone"))
 KINDS = ("after_ok", "after_any", "after_failed")
 NAMES = ("submit", "cycle", "start") * 5 + ("exit", "stale plan", "tick") * 2
-NAMES += ("cancel", "drain", "lose", "rebirth", "inventory", "late", "late", "checkpoint")
+NAMES += ("cancel", "drain", "lose", "rebirth", "inventory", "late", "late", "checkpoint", "faults", "device")
 
 
 def _history(seed: int, length: int) -> list[tuple[str, int]]:
@@ -96,7 +98,24 @@ def _lose(w: World, n: int) -> None:
         w.lose(f"n{n % 2}")
 
 
+def _faults(w: World, n: int) -> None:
+    name = f"n{n % 2}"
+    if w.state.nodes[name].state != "lost":
+        w.report(name, inventory=False, faults=tuple(DeviceFault(i, "xid") for i in range(3) if n >> i & 9 == 9))
+
+
+def _device(w: World, n: int) -> None:
+    name, index, by = NodeName(f"n{n % 2}"), n % 3, UserName("op")
+    if n % 5 < 2:
+        evict = n % 5 == 0
+        w.commit(lambda tx: device_health.close_by_hand(tx, name, index, by=by, reason="repair", evict=evict))
+    else:
+        w.commit(lambda tx: device_health.open_by_hand(tx, name, index, by=by, reason="repaired"))
+
+
 DO = {
+    "faults": _faults,
+    "device": _device,
     "submit": _submit,
     "cycle": _cycle,
     "stale plan": lambda w, n: w.apply(w.stale),
@@ -107,7 +126,7 @@ DO = {
     "cancel": lambda w, n: w.cancel(1 + n % max(1, w.state.next_job)),
     "drain": lambda w, n: w.drain(f"n{n % 2}", on=n % 3 == 0, evict=n % 4 == 0),
     "lose": _lose,
-    "rebirth": lambda w, n: w.hello(w.state.nodes[f"n{n % 2}"].spec, f"i{n % 3}", ready=n % 5 != 0),
+    "rebirth": lambda w, n: w.hello(w.state.nodes[f"n{n % 2}"].spec_said, f"i{n % 3}", ready=n % 5 != 0),
     "inventory": lambda w, n: w.report(f"n{n % 2}", inventory=True) if n % 4 == 0 else w.report(f"n{n % 2}"),
     "tick": lambda w, n: w.tick(1_000 * (n % 9)),
 }

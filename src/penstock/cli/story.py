@@ -138,13 +138,18 @@ def _plain(code: str) -> str:
 
 
 def _because(reason: str) -> str:
-    return f": {_plain(reason) if ' ' not in reason else reason}" if reason else ""
+    return f": {_words(reason)}" if reason else ""
+
+
+def _words(text: str) -> str:
+    """Return a sentence as it is, and a code in words."""
+    return text if " " in text else _plain(text)
 
 
 def _why(event: ev.AttemptStopRequested) -> str:
     text = _plain(event.reason)
     text += f" for job {event.beneficiary}" if event.beneficiary is not None else ""
-    return text + (f" ({STOP_RULES.get(event.rule, _plain(event.rule))})" if event.rule else "")
+    return text + (f" ({STOP_RULES.get(event.rule, _words(event.rule))})" if event.rule else "")
 
 
 def _ended(event: ev.AttemptEnded) -> str:

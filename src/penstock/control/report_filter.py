@@ -21,13 +21,18 @@ from penstock.core.messages.reports import (
 from penstock.core.model.cluster import NodeSpec, OthersLoad
 from penstock.core.model.hangs import FRAMES_MAX, Frame, Sight
 from penstock.core.model.ids import JobId, NodeName
+from penstock.core.model.nodes import DeviceFault, DeviceUser
 from penstock.core.model.resources import RESOURCE_FIELDS
 from penstock.core.state.state import State
 
 SAID_MAX_CHARS = 1_000
 """Of one text of a node: the cause of a replica's end, the result of a check."""
 NAME_MAX_CHARS = 200
-"""Of a function or a file on a stack."""
+"""Of a function or a file on a stack; of a program or an account on a device, of the code of a fault."""
+FAULT_MAX_CHARS = 300
+PID_MAX = 2**31 - 1
+USERS_MAX = 256
+"""Processes of others on the devices of one node."""
 
 Told = TypeVar("Told", ProgressSeen, ReplicaInspected)
 
@@ -40,9 +45,12 @@ def heard(state: State, report: NodeReport) -> NodeReport:
     others = report.others
     if others is not None and not _possible(others, state.nodes[report.node].spec):
         others = None
+    elif others is not None and others.users:
+        others = replace(others, users=_users(others.users, len(state.nodes[report.node].spec.devices)))
     return replace(
         report,
         others=others,
+        faults=None if report.faults is None else _faults(report.faults, len(state.nodes[report.node].spec.devices)),
         replicas=tuple(map(_shortened, report.replicas)),
         progress=tuple(_briefly(seen) for seen in _newest(_own(state, report.node, report.progress))),
         inspected=tuple(replace(i, sight=_bounded(i.sight)) for i in _own(state, report.node, report.inspected)),
@@ -57,6 +65,25 @@ def _possible(others: OthersLoad, spec: NodeSpec) -> bool:
     held = others.devices
     known = not held or (held[0] >= 0 and held[-1] < len(spec.devices) and held == tuple(sorted(set(held))))
     return known and all(0 <= amount <= AMOUNT_MAX for amount in amounts)
+
+
+def _faults(faults: Iterable[DeviceFault], devices: int) -> tuple[DeviceFault, ...]:
+    """Return the first fault of each device that there is, with short texts."""
+    first: dict[int, DeviceFault] = {}
+    for one in faults:
+        if 0 <= one.index < devices and one.index not in first:
+            first[one.index] = replace(one, code=one.code[:NAME_MAX_CHARS], text=one.text[:FAULT_MAX_CHARS])
+    return tuple(first[index] for index in sorted(first))
+
+
+def _users(users: Iterable[DeviceUser], devices: int) -> tuple[DeviceUser, ...]:
+    """Return one process of each program and account on each device that there is, the lowest first."""
+    first: dict[tuple[int, str, str], DeviceUser] = {}
+    for one in users:
+        key = one.index, one.user[:NAME_MAX_CHARS], one.program[:NAME_MAX_CHARS]
+        if 0 <= one.index < devices and 0 <= one.pid <= PID_MAX and (key not in first or one.pid < first[key].pid):
+            first[key] = DeviceUser(one.index, one.pid, *key[1:])
+    return tuple(first[key] for key in sorted(first)[:USERS_MAX])
 
 
 def _own(state: State, node: NodeName, told: Iterable[Told]) -> list[Told]:

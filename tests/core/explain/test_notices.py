@@ -75,7 +75,10 @@ def test_a_job_that_goes_on_elsewhere_at_once_is_not_told_of(reason):
             ("preempted", "job 7 'train' is preempted"),
         ),
         (ev.AttemptStopRequested(7, 1, "suspended", 0, 8), ("preempted", "job 7 'train' is suspended")),
-        (ev.JobRequeued(7, "lost"), ("requeued", "job 7 'train' waits again: the node it ran on was lost")),
+        (
+            ev.JobRequeued(7, "lost"),
+            ("requeued", "job 7 'train' waits again: a node or a device that it ran on failed"),
+        ),
         (
             ev.JobRequeued(7, "failed", 5_000, counts_as_retry=True),
             ("requeued", "job 7 'train' waits again: its program failed"),

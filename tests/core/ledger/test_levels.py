@@ -65,6 +65,23 @@ def test_an_ill_device_and_those_that_others_hold_are_not_free():
     assert stand(folded(w.records)[0])[:3] == (0, 1_000, 1_000)
 
 
+def test_a_closed_device_is_not_free_until_it_is_opened_or_gone():
+    def seen(*closed):
+        levels, _ = folded(w.records, every=1)
+        assert stand(levels)[:3] == (0, 1_000 * (2 - len(closed)), 1_000 * len(closed))
+
+    w = World(node("n1", tuple(device(i, uuid=uuid) for i, uuid in enumerate("ab"))))
+    w.emit(ev.DeviceClosed("n1", 1, "xid", "Xid 79", "penstock"))
+    seen(1)
+    w.hello(node("n1", tuple(device(i, uuid=uuid) for i, uuid in enumerate("ba"))), "i2")
+    seen(0)
+    w.emit(ev.DeviceOpened("n1", 0, "op"))
+    seen()
+    w.emit(ev.DeviceClosed("n1", 0, "xid", "Xid 79", "penstock"))
+    w.hello(node("n1", tuple(device(i, uuid=uuid) for i, uuid in enumerate("ca"))), "i3")
+    seen()
+
+
 def test_levels_are_by_model_too():
     w = World(node("n1", 2), node("n2", (device(0, model="H100"),)))
     w.run(w.submit(2))
@@ -107,5 +124,5 @@ def test_they_are_what_the_state_says_however_often_the_fold_goes_on_from_an_ima
     nodes = [one for one in w.state.nodes.values() if one.state != "lost"]
     assert held + free + unhealthy == 1_000 * sum(len(one.spec.devices) for one in nodes)
     usable = [one.spec.name for one in nodes if one.state == "ready" and not one.draining]
-    taken = {name: len(w.state.indexes.load(name).devices) for name in usable}
-    assert free == sum(1_000 * (len(w.state.nodes[name].spec.devices) - taken[name]) for name in usable)
+    well = [(name, one.index) for name in usable for one in w.state.nodes[name].spec.devices if one.healthy]
+    assert free == 1_000 * sum(index not in w.state.indexes.load(name).devices for name, index in well)

@@ -10,7 +10,7 @@ from penstock.core.lifecycle.orders import check_orders
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.reports import NodeCheck
 from penstock.core.model.errors import BrokenInvariant
-from penstock.core.model.events import LeaderElected, Record, ReplicaExited, ReplicaStarted
+from penstock.core.model.events import DeviceOpened, LeaderElected, Record, ReplicaExited, ReplicaStarted
 from penstock.core.model.ids import Rank
 from penstock.core.model.jobs import ExitInfo, GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk
@@ -176,7 +176,9 @@ def drained_of_work(w):
     """Let the world go on without faults: bring nodes back, start, stop and finish whatever there is."""
     for n in ("n0", "n1"):
         w.drain(n, on=False)
-        w.hello(w.state.nodes[n].spec, f"fresh{n}")
+        w.hello(w.state.nodes[n].spec_said, f"fresh{n}")
+        for closed in w.state.nodes[n].devices_closed:
+            w.emit(DeviceOpened(n, closed.index, "op"))
     for _ in range(60):
         w.tick(10_000)
         for name, _ in check_orders(w.state, w.now):

@@ -87,7 +87,25 @@ def hold(w):
     w.state.apply(ev.Record(w.state.seq + 1, w.now, held))
 
 
+def close(w, **fields):
+    """Close the device of job 1, and change the closure."""
+    w.emit(ev.DeviceClosed("a", 0, "xid", "Xid 79", "penstock"))
+    node_a = w.state.nodes["a"]
+    w.state.nodes["a"] = replace(node_a, devices_closed=(replace(node_a.devices_closed[0], **fields),))
+
+
+def open_wrongly(w):
+    close(w)
+    node_a = w.state.nodes["a"]
+    w.state.nodes["a"] = replace(node_a, spec=node_a.spec_said)
+
+
 CORRUPTIONS = [
+    ("closed_devices_are_kept_back", open_wrongly),
+    ("closed_devices_are_kept_back", lambda w: close(w, index=9)),
+    ("closed_devices_are_kept_back", lambda w: close(w, uuid="another")),
+    ("closed_devices_are_kept_back", lambda w: close(w, closed_ms=1)),
+    ("closed_devices_are_kept_back", lambda w: w.state.indexes.with_closed.add("b")),
     ("no_device_beyond_capacity", lambda w: put_place(w, 2, devices=(0,))),
     ("no_device_beyond_capacity", lambda w: put_place(w, 2, devices=(7,))),
     ("no_host_beyond_capacity", shrink),

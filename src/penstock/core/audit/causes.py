@@ -38,7 +38,13 @@ def cause(record: ev.Record, state: State) -> Iterator[Check]:
             yield Check("requeued", bool(who), f"{who} asked for it to wait again" if who else "it was not asked for")
         case "drained":
             closed = [n for n in nodes_of(attempt) if n in state.nodes and state.nodes[n].draining]
-            yield Check("drained", bool(closed), f"drained nodes that it was on: {', '.join(closed) or 'none'}")
+            text = f"drained nodes that it was on: {', '.join(closed) or 'none'}"
+            devices = _closed_devices(attempt, state)
+            text += f"; closed devices: {', '.join(devices)}" if devices else ""
+            yield Check("drained", bool(closed or devices), text)
+        case "device_failed":
+            devices = _closed_devices(attempt, state)
+            yield Check("device_failed", bool(devices), "; ".join(devices) or "it had no device that was closed")
         case "held":
             hold = state.money.account(job.spec.tenant).hold
             yield Check("held", hold is not None, hold.text if hold is not None else "its tenant was not held")
@@ -52,6 +58,17 @@ def cause(record: ev.Record, state: State) -> Iterator[Check]:
             yield Check("node_lost", bool(gone), said or "no replica was lost")
         case other:
             yield Check("planned", holds=False, text=f"'{other}' is for plans to ask, and no plan is named")
+
+
+def _closed_devices(attempt: Attempt, state: State) -> list[str]:
+    """Return the closed devices of an attempt, and why they are closed."""
+    found = []
+    for replica in attempt.replicas:
+        node = state.nodes.get(replica.place.node)
+        for one in node.devices_closed if node is not None else ():
+            if one.index in replica.place.devices:
+                found.append(f"device {one.index} of {replica.place.node}: {one.reason}")
+    return list(dict.fromkeys(found))
 
 
 def nodes_of(attempt: Attempt) -> list[NodeName]:

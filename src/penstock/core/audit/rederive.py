@@ -193,7 +193,7 @@ def _ruling(record: ev.Record, state: State) -> Ruling:
     if other is not None and other != event.job_id:
         name = state.jobs[other].spec.name if other in state.jobs else ""
         text += f" for job {other}" + (f" '{name}'" if name else "")
-    planned = bool(event.rule) and event.rule not in (TOO_LONG, CANNOT_FREEZE)
+    planned = bool(event.rule) and event.rule not in (TOO_LONG, CANNOT_FREEZE) and event.reason != "device_failed"
     return Ruling(record.seq, record.time_ms, "stop", event.job_id, event.attempt, text, event.rule, other, planned)
 
 

@@ -18,6 +18,8 @@ _WAKES = {
     ev.NodeLost,
     ev.NodeDrainChanged,
     ev.NodeChecked,
+    ev.DeviceClosed,
+    ev.DeviceOpened,
     ev.JobRequeued,
     ev.JobFinished,
     ev.JobHeld,

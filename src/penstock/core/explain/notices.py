@@ -23,7 +23,7 @@ NAME_MAX = 80
 _QUIET = frozenset({"resized", "moved"})
 """Attempts that end so continue at once: nobody is told that they start again."""
 _AGAIN = {
-    "lost": "the node it ran on was lost",
+    "lost": "a node or a device that it ran on failed",
     "failed": "its program failed",
     "drained": "its node is being emptied",
     "hung": "it made no step any more",

@@ -278,8 +278,10 @@ def why_stopped(stop: StopOrder) -> str:
     text = stop.reason.replace("_", " ")
     if stop.beneficiary is not None:
         text += f" for job {stop.beneficiary}"
-    if stop.rule:
-        text += f", by rule {stop.rule}: {STOP_RULES.get(stop.rule, stop.rule)}"
+    if stop.rule in STOP_RULES:
+        text += f", by rule {stop.rule}: {STOP_RULES[stop.rule]}"
+    elif stop.rule:
+        text += f": {stop.rule}"
     if stop.cost:
         text += f"; it costs {stop.cost / 1000:.1f} device-seconds"
     return text

@@ -14,6 +14,7 @@ from penstock.core.model import events as ev
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import NodeName
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI
+from penstock.core.state.devices import still_there
 
 CLUSTER = ""
 """As a holder: everybody."""
@@ -39,6 +40,8 @@ class NodeLevel(msgspec.Struct, omit_defaults=True):
     draining: bool = False
     others: tuple[int, ...] = ()
     """Devices that programs hold which Penstock did not place."""
+    closed: dict[int, str] = {}
+    """Devices that are closed, and their uuids."""
     held: dict[int, int] = {}
     """Thousandths of devices that attempts hold."""
     counted: dict[str, tuple[int, int]] = {}
@@ -52,7 +55,7 @@ class NodeLevel(msgspec.Struct, omit_defaults=True):
         found: dict[str, tuple[int, int]] = {}
         for device in () if self.lost else self.spec.devices:
             left = max(0, WHOLE_DEVICE_MILLI - self.held.get(device.index, 0))
-            usable = self.ready and not self.draining and device.healthy
+            usable = self.ready and not self.draining and device.healthy and device.index not in self.closed
             free, unhealthy = found.get(device.model, (0, 0))
             if not usable:
                 unhealthy += left
@@ -131,6 +134,7 @@ class Levels:
             case ev.NodeRegistered():
                 node = self._nodes.setdefault(event.spec.name, NodeLevel(event.spec, held={}))
                 node.spec, node.ready, node.lost, node.others = event.spec, False, False, ()
+                node.closed = still_there(node.closed, event.spec.devices)
                 self._recount(node)
             case ev.NodeReady():
                 self._nodes[event.node].ready = True
@@ -145,6 +149,14 @@ class Levels:
             case ev.OthersLoadChanged():
                 self._nodes[event.node].others = event.load.devices
                 self._recount(self._nodes[event.node])
+            case ev.DeviceClosed():
+                node = self._nodes[event.node]
+                node.closed = node.closed | {event.index: node.spec.devices[event.index].uuid}
+                self._recount(node)
+            case ev.DeviceOpened():
+                node = self._nodes[event.node]
+                node.closed = {index: uuid for index, uuid in node.closed.items() if index != event.index}
+                self._recount(node)
             case _:
                 pass
 

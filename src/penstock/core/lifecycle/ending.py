@@ -33,7 +33,10 @@ _STOP_OUTCOME: dict[StopReason, Outcome] = {
     "moved": "moved",
     "hung": "hung",
     "requeued": "requeued",
+    "device_failed": "lost",
 }
+_SAID_WHY: tuple[StopReason, ...] = ("hung", "device_failed")
+"""Stops whose rule is a sentence for people."""
 
 
 def after_replica_gone(tx: Transaction, job_id: JobId) -> None:
@@ -122,7 +125,7 @@ def outcome_of(attempt: Attempt) -> tuple[Outcome, str]:
     if blamed is not None and not stopped:
         return "lost", blamed[1].problem
     if attempt.stop is not None and stopped:
-        return _STOP_OUTCOME[attempt.stop.reason], attempt.stop.rule if attempt.stop.reason == "hung" else ""
+        return _STOP_OUTCOME[attempt.stop.reason], attempt.stop.rule if attempt.stop.reason in _SAID_WHY else ""
     failed = [(rank, e) for rank, e in exits if not _finished(e)]
     first = next(((rank, e) for rank, e in failed if not e.stop_sent), failed[0])
     where = f"replica {first[0]}: " if len(exits) > 1 else ""

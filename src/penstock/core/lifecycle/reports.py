@@ -6,6 +6,7 @@ that repeats a known fact, changes nothing.
 
 from msgspec.structs import replace
 
+from penstock.core.lifecycle.device_health import on_failed_device, on_faults, open_quiet
 from penstock.core.lifecycle.draining import clear_overdue
 from penstock.core.lifecycle.ending import after_replica_gone, finish
 from penstock.core.lifecycle.health import Fault, checked, fault_of, strike
@@ -43,8 +44,8 @@ def on_hello(tx: Transaction, spec: NodeSpec, incarnation: Incarnation, heard_ms
         lose_node(tx, spec.name, "its agent came back without its processes", heard_ms)
     known = tx.state.nodes.get(spec.name)
     if known is not None and known.incarnation == incarnation and tx.state.indexes.load(spec.name).replicas:
-        spec = reshaped(known.spec, spec, *_held_on(tx.state, spec.name))
-    same = known is not None and known.incarnation == incarnation and known.spec == spec
+        spec = reshaped(known.spec_said, spec, *_held_on(tx.state, spec.name))
+    same = known is not None and known.incarnation == incarnation and known.spec_said == spec
     if not same or (known is not None and known.state == "lost"):
         tx.emit(NodeRegistered(spec, incarnation))
 
@@ -64,6 +65,8 @@ def on_report(tx: Transaction, report: NodeReport) -> None:
         return
     if report.check is not None:
         checked(tx, report.node, report.check.text, passed=report.check.passed, ended=report.check.ended)
+    if report.faults is not None:
+        on_faults(tx, report.node, report.faults)  # before the exits that they explain
     for progress in report.progress:
         _on_progress(tx, progress)
     for seen in report.replicas:
@@ -86,8 +89,17 @@ def on_report(tx: Transaction, report: NodeReport) -> None:
 def _on_others(tx: Transaction, report: NodeReport) -> None:
     """Apply what others hold: after the ends of replicas, whose devices they may have."""
     node = tx.state.nodes[report.node]
-    if report.others is not None and (others := _apart(tx.state, report.node, report.others)) != node.others:
+    if report.others is None:
+        return
+    others = _apart(tx.state, report.node, report.others)
+    if _who(others) == _who(node.others):
+        others = replace(others, users=node.others.users)  # other processes of the same programs
+    if others != node.others:
         tx.emit(OthersLoadChanged(report.node, others))
+
+
+def _who(others: OthersLoad) -> set[tuple[int, str, str]]:
+    return {(one.index, one.user, one.program) for one in others.users}
 
 
 def _apart(state: State, node: NodeName, others: OthersLoad) -> OthersLoad:
@@ -141,7 +153,7 @@ def _on_seen(tx: Transaction, node: NodeName, seen: ReplicaSeen) -> None:
             tx.emit(ReplicaStarted(job.id, number, seen.key.rank, seen.pid))
         tx.emit(ReplicaExited(job.id, number, seen.key.rank, info))
         fault = fault_of(info)
-        if fault is not None:
+        if fault is not None and not on_failed_device(tx.state.nodes[node], job.attempt, seen.key.rank):
             strike(tx, node, fault, job)
         after_replica_gone(tx, job.id)
 
@@ -189,10 +201,14 @@ def lose_node(tx: Transaction, node: NodeName, reason: str, heard_ms: int = 0) -
 
 
 def on_time(tx: Transaction) -> None:
-    """End attempts over their time limit, suspensions and waits over their maximum; clear nodes; note idle attempts."""
+    """End attempts over their time limit, suspensions and waits over their maximum; note idle attempts.
+
+    Nodes whose work is to leave by now are cleared, and devices that have stayed well are opened.
+    """
     state, now_ms = tx.state, tx.now_ms
     end_long_suspensions(tx)
     clear_overdue(tx)
+    open_quiet(tx)
     note_idle(tx)
     for job_id in sorted(state.indexes.time_limited):
         job = state.jobs[job_id]

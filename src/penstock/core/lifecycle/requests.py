@@ -28,7 +28,7 @@ from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.jobs import Dependency, GangAsk, JobSpec, JobState, RequestClass
 from penstock.core.model.quantities import BYTES, resource_text, split_resource
 from penstock.core.order.queues import QueueTree, holder_text
-from penstock.core.place.capacity import empty
+from penstock.core.place.capacity import empty, opened_shape
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.core.place.index import ClusterIndex
 from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
@@ -185,11 +185,12 @@ def could_never_fit(state: State, ask: GangAsk) -> tuple[tuple[str, int], ...]:
 
 
 def empty_cluster(state: State) -> ClusterIndex:
-    """Return every known node as if it were ready and held nothing: what could ever fit."""
+    """Return every known node as if it were ready, held nothing and no device was closed: what could ever fit."""
     cluster = state.indexes.emptied
     if cluster is None:
         cluster = state.indexes.emptied = ClusterIndex()
-        cluster.sync(state.indexes.nodes, {name: empty(free.shape) for name, free in state.indexes.free.items()})
+        shapes = {name: opened_shape(state.nodes[name], free.shape) for name, free in state.indexes.free.items()}
+        cluster.sync(state.indexes.nodes, {name: empty(shape) for name, shape in shapes.items()})
         cluster.holds_nothing = True
     return cluster
 

@@ -28,8 +28,9 @@ def job_version(job: Job | None) -> str:
 
 
 def node_version(node: Node) -> str:
-    """Return the version of a node: it changes when it is closed, opened, lost or comes back."""
-    seen = (node.incarnation, node.state, node.draining, node.drain_reason, node.closed_ms, node.evict_at_ms)
+    """Return the version of a node: it changes when it or one of its devices is closed or opened, is lost, is back."""
+    closed = tuple((one.index, one.uuid, one.by, one.closed_ms) for one in node.devices_closed)
+    seen = (node.incarnation, node.state, node.draining, node.drain_reason, node.closed_ms, node.evict_at_ms, *closed)
     return blake2b(repr(seen).encode(), digest_size=9).hexdigest()
 
 

@@ -131,7 +131,8 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     others: OthersLoad | None = None
     """What programs hold that Penstock did not place; None: as before."""
     faults: tuple[DeviceFault, ...] | None = None
-    """Devices that must not be given out, as the node finds; None: as before."""
+    """Every device that must not be given out, in each report of an agent that watches its devices: a closed device
+    that is not among them has no fault any more. None: as before."""
     figures: NodeFigures | None = None
     """Now and then."""
     leaving: bool = False

@@ -4,6 +4,7 @@ from functools import cached_property
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core.model.access import User
 from penstock.core.model.ids import DEFAULT_POOL as DEFAULT_POOL
@@ -60,6 +61,37 @@ class Strike(msgspec.Struct, frozen=True):
     user: UserName = UserName("")
 
 
+class DeviceClosure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A device of a node that gets no new work: its node found it at fault, or a user closed it."""
+
+    index: int
+    uuid: str
+    """Empty where the vendor has none; then the device is known by its index."""
+    code: str
+    """Of the fault, as in `DeviceFault`; `closed` where a user closed it and there was none."""
+    reason: str
+    by: UserName
+    """`CHECKED_BY` where nobody but its node closed it: then it is opened by rule."""
+    closed_ms: int
+    closures: int = 1
+    """How often it was closed for its faults lately, this time included."""
+    clear_ms: int = 0
+    """Since when its node reports no fault of it (unix ms); 0: it does, or has not reported since it came back."""
+    seen_ms: int = 0
+    """When a fault of it was last new (unix ms)."""
+    said_healthy: bool = True
+    """What its node's own description says of it."""
+
+
+class DeviceOpening(msgspec.Struct, frozen=True):
+    """A device that was opened by rule: one that is closed again soon stays closed for longer."""
+
+    index: int
+    uuid: str
+    closures: int
+    opened_ms: int
+
+
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """A node as the log knows it. Only `ready` and not `draining` nodes get new work."""
 
@@ -89,6 +121,23 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tenants whose claims led to that check."""
     others: OthersLoad = OthersLoad()
     """What others hold of it; with jobs of ours that may be more than it has."""
+    devices_closed: tuple[DeviceClosure, ...] = ()
+    """Ascending by index; in `spec` these devices are not healthy."""
+    devices_opened: tuple[DeviceOpening, ...] = ()
+    """The last opening by rule of each open device that had one; ascending by index."""
+
+    @property
+    def spec_said(self) -> NodeSpec:
+        """The node as its agent describes it: devices that are closed count as it says."""
+        if not self.devices_closed:
+            return self.spec
+        said = {one.index: one.said_healthy for one in self.devices_closed}
+        devices = tuple(replace(one, healthy=said.get(one.index, one.healthy)) for one in self.spec.devices)
+        return replace(self.spec, devices=devices)
+
+    def closure_of(self, index: int) -> DeviceClosure | None:
+        """Return the closure of a device; None: it is open, or there is none."""
+        return next((one for one in self.devices_closed if one.index == index), None)
 
 
 class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -212,6 +261,9 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     What programs of one tenant alone say of it keeps only that tenant's work away."""
     node_strikes_window_ms: int = 3_600_000
     """Failures of a node that are older than this do not count."""
+    device_open_after_ms: int = 600_000
+    """A device that its node closed is opened again after this long without a fault; twice as long with each time that
+    it was closed within `node_strikes_window`, at most a day; 0: only by hand."""
     node_check: str = ""
     """A command for /bin/sh that checks a node (0: it is fit); empty takes our own, of disk, memory and devices.
     It runs beside jobs: what a program claims of an open node leads to a check, too."""

@@ -30,6 +30,9 @@ from penstock.core.model.money_events import SpendingNoted as SpendingNoted
 from penstock.core.model.money_events import TenantHeld as TenantHeld
 from penstock.core.model.money_events import TenantReleased as TenantReleased
 from penstock.core.model.money_events import UsagePosted as UsagePosted
+from penstock.core.model.node_events import DeviceCleared as DeviceCleared
+from penstock.core.model.node_events import DeviceClosed as DeviceClosed
+from penstock.core.model.node_events import DeviceOpened as DeviceOpened
 from penstock.core.model.node_events import NodeChecked as NodeChecked
 from penstock.core.model.node_events import NodeDrainChanged as NodeDrainChanged
 from penstock.core.model.node_events import NodeLost as NodeLost
@@ -347,6 +350,9 @@ AnyEvent = (
     | OthersLoadChanged
     | NodeShut
     | NodeChecked
+    | DeviceClosed
+    | DeviceCleared
+    | DeviceOpened
     | JobSubmitted
     | RunTimesPredicted
     | StartsEstimated

@@ -31,7 +31,7 @@ FINAL_STATES: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled
 ReplicaState = Literal["allocated", "started", "exited", "lost"]
 StopReason = Literal[
     "preempted", "suspended", "cancelled", "time_limit", "replica_failed", "drained", "held", "node_lost", "resized",
-    "moved", "hung", "requeued",
+    "moved", "hung", "requeued", "device_failed",
 ]  # fmt: skip
 Outcome = Literal[
     "succeeded", "failed", "preempted", "cancelled", "time_limit", "drained", "held", "lost", "resized", "moved",

@@ -58,6 +58,34 @@ class OthersLoadChanged(Event, tag=True, frozen=True, omit_defaults=True):
     load: OthersLoad
 
 
+class DeviceClosed(Event, tag=True, frozen=True, omit_defaults=True):
+    """A device gets no new work: its node found a fault, which is new or came back, or a user closed it."""
+
+    node: NodeName
+    index: int
+    code: str
+    reason: str
+    by: UserName
+    closures: int = 1
+    """How often it was closed for its faults lately, this time included."""
+
+
+class DeviceCleared(Event, tag=True, frozen=True, omit_defaults=True):
+    """The node of a closed device does not report its fault any more."""
+
+    node: NodeName
+    index: int
+
+
+class DeviceOpened(Event, tag=True, frozen=True, omit_defaults=True):
+    """A device that was closed may be given to jobs again."""
+
+    node: NodeName
+    index: int
+    by: UserName
+    reason: str = ""
+
+
 class NodeShut(Event, tag=True, frozen=True, omit_defaults=True):
     """A node takes no new work of a tenant, whose jobs claimed too often that it fails."""
 

@@ -29,12 +29,15 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeviceFault(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a device must not be given out, as its node finds."""
+    """A device that a node finds at fault: it must not be given out."""
 
     index: int
     code: str
+    """Stable name of what is wrong, such as `xid` or `ecc_uncorrectable`; `lost`: the device does not answer."""
     text: str = ""
+    """The same for people, with the numbers, such as `Xid 79: GPU has fallen off the bus`."""
     number: int | None = None
+    """The vendor's own number of the error, where it has one."""
 
 
 class DeviceUser(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -43,6 +46,7 @@ class DeviceUser(msgspec.Struct, frozen=True, omit_defaults=True):
     index: int
     pid: int
     user: str = ""
+    """Account on the machine; empty where that cannot be seen."""
     program: str = ""
 
 
@@ -57,4 +61,4 @@ class OthersLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     repels: tuple[Repels, ...] = ()
     """Whom their rules keep off this node, or its domain; ascending."""
     users: tuple[DeviceUser, ...] = ()
-    """Processes by which devices are taken."""
+    """Who they are, where that is seen; of each account and program on a device one process."""

@@ -234,6 +234,14 @@ def shape_of(node: Node, pools: Mapping[PoolName, Virtualization] = MappingProxy
     return NodeShape(spec.pool, spec.labels, spec.capacity, spec.devices, pools.get(spec.pool, "any"), spec.taints)
 
 
+def opened_shape(node: Node, shape: NodeShape) -> NodeShape:
+    """Return the shape of a node, given as it is, as if none of its devices was closed."""
+    if not node.devices_closed:
+        return shape
+    devices = node.spec_said.devices
+    return NodeShape(shape.pool, shape.labels, shape.capacity, devices, shape.virtualization, shape.taints)
+
+
 def empty(shape: NodeShape, closed: str = "", shut_to: tuple[TenantName, ...] = ()) -> NodeCapacity:
     """Return a node of this shape that holds nothing."""
     has = shape.capacity

@@ -18,6 +18,7 @@ from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.place import mig
 from penstock.core.place.capacity import NodeCapacity, shape_of, unheld
 from penstock.core.state.arrays import ArrayTurns
+from penstock.core.state.closed_devices import closed_devices_are_kept_back
 from penstock.core.state.dependants import EXACT_MAX
 from penstock.core.state.idleness import is_marked
 from penstock.core.state.live_jobs import LiveJobs
@@ -409,6 +410,7 @@ INVARIANTS: tuple[Callable[[State], Iterable[str]], ...] = (
     ledger_adds_up,
     numbers_have_no_gaps,
     suspended_tenants_leave,
+    closed_devices_are_kept_back,
 )
 
 

@@ -21,7 +21,7 @@ from penstock.core.order.admission import over_reserve, reserved_milli
 from penstock.core.order.queues import QueueNode, QueueTree, holder_text
 from penstock.core.order.ranks import request_class
 from penstock.core.order.usage_over_time import UsedAmounts
-from penstock.core.place.capacity import NodeCapacity, empty
+from penstock.core.place.capacity import NodeCapacity, empty, opened_shape
 from penstock.core.place.emptied import emptied
 from penstock.core.place.fit import count_refusals, needs_of
 from penstock.core.place.gang import fits
@@ -166,7 +166,9 @@ class EmptyCluster:
         """Return all nodes, empty: as known, the open ones, or the open ones with reservations in force."""
         found = self._clusters.get(which)
         if found is None:
-            free = {n: empty(f.shape) for n, f in self._free.items()} if which == "known" else self._free
+            free = self._free
+            if which == "known":
+                free = {n: empty(opened_shape(self._nodes[n], f.shape)) for n, f in free.items()}
             found = emptied(self._nodes, free, self._windows() if which == "unreserved" else ())
             self._clusters[which] = found
         return found

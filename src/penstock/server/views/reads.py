@@ -36,7 +36,7 @@ PAGE_MAX_BYTES = 8 * 2**20
 """A page of records ends where it is larger."""
 TENANTS_KEPT = 100_000
 _OF_ALL = (ev.LeaderElected, ev.NodeRegistered, ev.NodeReady, ev.NodeLost, ev.NodeDrainChanged, ev.NodeStruck,
-           ev.NodeChecked, ev.OthersLoadChanged)  # fmt: skip
+           ev.NodeChecked, ev.OthersLoadChanged, ev.DeviceClosed, ev.DeviceCleared, ev.DeviceOpened)  # fmt: skip
 """What happens to the machines that all share."""
 _OF_NOBODY = (ev.ConfigChanged, ev.RunTimesPredicted, ev.StartsEstimated, ev.CapacityRequested)
 """Events about many tenants at once."""
@@ -210,6 +210,9 @@ class Reads:
         if isinstance(event, ev.NodeDrainChanged):
             reason = public_reason(event.by, event.reason)
             return ev.Record(record.seq, record.time_ms, replace(event, reason=reason))
+        hidden = self._state.config.settings.holders_shown != "users"
+        if isinstance(event, ev.OthersLoadChanged) and event.load.users and hidden:
+            return ev.Record(record.seq, record.time_ms, replace(event, load=replace(event.load, users=())))
         return record
 
     def _tenant_of(self, job_id: JobId) -> str:
