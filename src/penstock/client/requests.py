@@ -27,6 +27,7 @@ class JobFields(TypedDict, total=False):
     placement: str
     alternatives: Sequence[Mapping[str, Any]]
     shareable: bool
+    workload_class: str
     pool: str
     queue: str
     tenant: str

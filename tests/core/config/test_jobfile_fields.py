@@ -119,6 +119,7 @@ EXAMPLES = {
         ),
     ],
     "placement": [(word, lambda e: e.spec.ask.placement, word) for word in PLACEMENTS],
+    "workload_class": [(word, lambda e: e.spec.workload_class, word) for word in ("training", "data", "api")],
     "shareable": [(True, lambda e: e.spec.shareable, True)],
     "pool": [("npus", lambda e: e.spec.ask.pool, "npus")],
     "queue": [("q", lambda e: e.spec.queue, "q")],

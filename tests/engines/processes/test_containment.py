@@ -4,7 +4,6 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,29 +15,9 @@ from penstock.engines.processes.boxes import kill_inside
 from penstock.engines.processes.containment import CgroupV1, CgroupV2, choose
 from penstock.engines.processes.sessions import SessionContainment
 from tests.engines.agent.builders import KEY
-from tests.engines.processes.processes import HEADLESS, PARENT, SESSIONS, Program, escaped, escaping
+from tests.engines.processes.processes import HEADLESS, PARENT, SESSIONS, escaped, escaping
+from tests.engines.processes.strong import KINDS, STRONG, needs_groups
 from tests.server.harness import until
-
-STRONG = choose(PARENT)
-needs_groups = pytest.mark.skipif(STRONG.kind.startswith("sessions"), reason="no writable control groups here")
-KINDS = [pytest.param(STRONG, marks=[needs_groups, pytest.mark.root], id="groups"), SESSIONS]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Callable[..., Program]]:
-    """Return a function that runs a command in a box; everything is gone when the test ends."""
-    programs: list[Program] = []
-
-    def begin(kind, *command: str, limits: Resources = Resources()) -> Program:  # noqa: B008 - frozen
-        program = Program(kind.box(f"n1.{KEY}", limits), tmp_path, command)
-        programs.append(program)
-        program.open()
-        until(lambda: not command[0].startswith("sleep") or program.box.pids(), "the program is in its box")
-        return program
-
-    yield begin
-    for program in programs:
-        program.close()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.kind.split()[0])
@@ -281,16 +260,6 @@ def test_version_1_tells_by_its_failures_whose_memory_was_used_up(tmp_path, fail
 def test_a_program_within_its_memory_gets_no_note(run):
     program = run(STRONG, "true", limits=Resources(memory_bytes=48 << 20))
     assert (program.status(), program.box.note()) == (0, "")
-
-
-@pytest.mark.root
-@pytest.mark.skipif(STRONG.kind != "cgroup v1", reason="version 1 of control groups only")
-@pytest.mark.parametrize(("cpu_milli", "quota", "shares"), [(1_500, 150_000, 1_536), (5, 1_000, 5)])
-def test_the_cpu_quota_is_what_was_asked_for(run, cpu_milli, quota, shares):
-    run(STRONG, "true", limits=Resources(cpu_milli=cpu_milli)).status()
-    folder = next(Path("/sys/fs/cgroup").glob(f"cpu*/{PARENT}/n1.{KEY}"))
-    assert int((folder / "cpu.cfs_quota_us").read_text()) == quota
-    assert int((folder / "cpu.shares").read_text()) == shares
 
 
 @needs_groups

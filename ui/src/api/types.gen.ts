@@ -1049,6 +1049,7 @@ export type JobSpec = {
   array_parallel?: number;
   preempts?: boolean;
   notify?: Array<string>;
+  workload_class?: "api" | "data" | "inference" | "training";
 };
 
 /** A request was accepted; a job of an array has an event of its own. */

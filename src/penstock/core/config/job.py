@@ -188,6 +188,7 @@ def _build(values: Values, reader: Reader) -> NewJob:
         secrets=_secrets(values, reader),
         array_parallel=array.parallel,
         notify=values.get("notify", ()),
+        workload_class=values.get("workload_class", "training"),
     )
     names = tuple((item, kind) for item, kind in after if isinstance(item, str)) if after else ()
     unnamed = UNNAMED["tenant" in values, "queue" in values]

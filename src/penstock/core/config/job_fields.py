@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from penstock.core.config.ask import ALTERNATIVES, SHAPE
 from penstock.core.config.fields import (
@@ -173,6 +173,9 @@ FIELDS: dict[str, Field] = {
         _array,
         {"anyOf": [whole(1, ARRAY_MAX), {"type": "string", "pattern": f"^{_ARRAY.pattern}$"}]},
         "submit copies with an index each: how many, or indexes such as 0-9, 0-20:5, 1-100%4 (4 at a time)",
+    ),
+    "workload_class": word(
+        "what it is for: its share of CPUs and disks that others want too (training)", get_args(m.WorkloadClass)
     ),
     "time_limit": duration("an attempt that runs longer is stopped"),
     "estimated_duration": duration("how long it will probably run"),

@@ -131,6 +131,7 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         mark=state.identity.mark(job),
         unmarked=state.identity.may_be_unmarked(job),
         refused=f"there is no secret {', '.join(missing)} any more" if missing else "",
+        workload_class=spec.workload_class,
     )
 
 

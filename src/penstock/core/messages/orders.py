@@ -4,7 +4,7 @@ import msgspec
 
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import Incarnation, JobId, NodeName
-from penstock.core.model.jobs import CheckpointSpec
+from penstock.core.model.jobs import CheckpointSpec, WorkloadClass
 from penstock.core.model.resources import ReplicaAsk
 from penstock.core.model.secrets import Secret
 
@@ -43,6 +43,7 @@ class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """A folder without a mark may be the job's, from attempts under a former version."""
     refused: str = ""
     """Why it cannot run: the node reports this instead of starting it."""
+    workload_class: WorkloadClass = "training"
 
 
 class StopReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):

@@ -39,6 +39,8 @@ Outcome = Literal[
 ]  # fmt: skip
 OnHang = Literal["restart", "report"]
 OnPreempt = Literal["stop", "suspend"]
+WorkloadClass = Literal["training", "inference", "data", "api"]
+"""What a program is for: how much it gets of CPUs that others want too."""
 
 DEFAULT_HANG_LIMIT_MS = 900_000
 LABELS_MAX = 100
@@ -93,6 +95,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether others may be asked to leave for it."""
     notify: tuple[str, ...] = ()
     """Events of it that its user hears of (`core/model/notifications.py`); empty: as they chose for all their jobs."""
+    workload_class: WorkloadClass = "training"
+    """Its share of CPUs and disks that others on the node want too."""
 
     def __post_init__(self) -> None:
         """Keep dependencies compact for every source of a spec: old logs list each job of an array separately."""

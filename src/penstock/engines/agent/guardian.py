@@ -209,7 +209,7 @@ class Guardian:
         for known in self._unfinished():
             leader = Process(known.pid, known.ticks) if known.pid else None
             name = f"{self._config.spec.name}.{known.key}"
-            found.append((known, containment.box(name, known.limits, leader)))
+            found.append((known, containment.box(name, known.limits, leader, cpus=known.cpus)))
         return found
 
 

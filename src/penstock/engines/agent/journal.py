@@ -36,6 +36,8 @@ class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the machine, as which its programs run; empty: as the agent does, or the line is of an older version."""
     problem: str = ""
     """With `stopping`: the agent's reason to stop it; empty where the server ordered the stop."""
+    cpus: tuple[int, ...] = ()
+    """Processors that it has for itself; empty: it shares those of all."""
 
 
 class JournalReplica(msgspec.Struct):
@@ -52,6 +54,7 @@ class JournalReplica(msgspec.Struct):
     account: str = ""
     stopping: bool = False
     problem: str = ""
+    cpus: tuple[int, ...] = ()
 
 
 _encode = msgspec.json.Encoder().encode
@@ -77,7 +80,12 @@ class Journal:
         lines = []
         for known in self.known.values():
             base = JournalLine(
-                known.key, "spawning", checkpoint=known.checkpoint, limits=known.limits, account=known.account
+                known.key,
+                "spawning",
+                checkpoint=known.checkpoint,
+                limits=known.limits,
+                account=known.account,
+                cpus=known.cpus,
             )
             lines.append(_encode(base) + b"\n")
             if known.pid:
@@ -104,7 +112,12 @@ def replay(path: Path) -> dict[ReplicaKey, JournalReplica]:
             continue  # the last line of a worker that was killed while it wrote
         if line.what == "spawning":
             known[line.key] = JournalReplica(
-                line.key, "spawning", checkpoint=line.checkpoint, limits=line.limits, account=line.account
+                line.key,
+                "spawning",
+                checkpoint=line.checkpoint,
+                limits=line.limits,
+                account=line.account,
+                cpus=line.cpus,
             )
         elif line.what == "forgotten":
             known.pop(line.key, None)

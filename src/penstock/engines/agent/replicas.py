@@ -11,13 +11,14 @@ import msgspec
 from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
-from penstock.core.model.resources import Device
+from penstock.core.model.resources import Device, Resources
 from penstock.devices.installed import closed_files
 from penstock.engines.agent.journal import ExitBook, Journal, JournalLine, JournalReplica
 from penstock.engines.agent.state_machine import LEASE_OVER
 from penstock.engines.processes import procfs
 from penstock.engines.processes.accounts import cannot_be
-from penstock.engines.processes.boxes import Box, Containment, kill_inside
+from penstock.engines.processes.boxes import Box, Containment, Usage, kill_inside
+from penstock.engines.processes.cpu_sets import CpuSets
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import Process
 from penstock.engines.processes.reportfiles import thin_report
@@ -62,6 +63,7 @@ class Replicas:
         journal: Journal,
         exits: ExitBook,
         on_gone: OnGone,
+        cpu_sets: CpuSets | None = None,
     ) -> None:
         self._node, self._data, self._containment, self._devices = node, data, containment, devices
         self._journal, self._exits, self._on_gone = journal, exits, on_gone
@@ -74,6 +76,15 @@ class Replicas:
         self._freezing: dict[ReplicaKey, int] = {}
         """Since when (monotonic ms)."""
 
+        self._cpu_sets = self._kept(cpu_sets) if cpu_sets is not None else None
+
+    def _kept(self, cpu_sets: CpuSets) -> CpuSets | None:
+        """Return the same, with what replicas of a former worker have; None where boxes cannot be kept to CPUs."""
+        for known in self._journal.known.values():
+            if known.exit is None:
+                cpu_sets.keep(self._box_name(known.key), known.cpus)
+        return cpu_sets if self._containment.share_cpus(cpu_sets.shared) else None
+
     def start(self, order: StartReplica) -> int | None:
         """Start a replica and return its process number, or report it gone and return None."""
         key = order.key
@@ -85,12 +96,15 @@ class Replicas:
             self._never(key, f"rendezvous port {order.master_port} of {self._node} is in use")
             return None
         limits, box = order.ask.host, None
-        account = order.account
-        self._journal.write(JournalLine(key, "spawning", checkpoint=order.checkpoint, limits=limits, account=account))
+        account, devices = order.account, tuple(self._devices[i] for i in order.devices)
+        cpus = self._own_cpus(key, limits, devices)
+        self._journal.write(
+            JournalLine(key, "spawning", checkpoint=order.checkpoint, limits=limits, account=account, cpus=cpus)
+        )
         try:
-            devices = tuple(self._devices[i] for i in order.devices)
             closed = closed_files(devices, self._devices.values())
-            box = self._containment.box(self._box_name(key), limits, closed=closed)
+            workload = order.workload_class
+            box = self._containment.box(self._box_name(key), limits, closed=closed, workload_class=workload, cpus=cpus)
             gate = spawn(order, devices, self._data, box.gates, box.mark)
         except OSError as error:
             if box is not None:
@@ -103,6 +117,15 @@ class Replicas:
         self._add(Running(key, box, gate.pid, ticks, order.checkpoint, ours=True))
         gate.open()
         return gate.pid
+
+    def _own_cpus(self, key: ReplicaKey, limits: Resources, devices: Sequence[Device]) -> tuple[int, ...]:
+        """Take processors next to its devices from those that all share; () where a replica shares them too."""
+        if self._cpu_sets is None or not devices:
+            return ()
+        cpus = self._cpu_sets.take(self._box_name(key), limits.cpu_milli, [one.numa_node for one in devices])
+        if cpus:
+            self._containment.share_cpus(self._cpu_sets.shared)
+        return cpus
 
     def _box_name(self, key: ReplicaKey) -> str:
         return f"{self._node}.{key}"
@@ -118,7 +141,7 @@ class Replicas:
     def adopt(self, known: JournalReplica) -> int | None:
         """Take over a replica of a former worker; return its process number if it may still run."""
         leader = Process(known.pid, known.ticks) if known.pid else None
-        box = self._containment.box(self._box_name(known.key), known.limits, leader)
+        box = self._containment.box(self._box_name(known.key), known.limits, leader, cpus=known.cpus)
         if not known.pid:
             running = Running(known.key, box, 0, 0, known.checkpoint, ours=False)
             running.exit = ExitInfo(problem="its agent died before it had started")
@@ -210,6 +233,10 @@ class Replicas:
         """Return what the kernel has done to a replica's processes, such as to kill some out of memory; or ''."""
         running = self.running.get(key)
         return running.box.note() if running is not None else ""
+
+    def usage(self) -> dict[ReplicaKey, Usage]:
+        """Return what each replica has used of the node so far."""
+        return {key: running.box.usage() for key, running in self.running.items()}
 
     def kill(self, key: ReplicaKey) -> None:
         """Kill everything of a replica; goes on in `poll` until nothing is left."""
@@ -310,6 +337,8 @@ class Replicas:
         if running is not None:
             self._by_pid.pop(running.pid, None)
             running.box.remove()
+        if self._cpu_sets is not None and self._cpu_sets.release(self._box_name(key)):
+            self._containment.share_cpus(self._cpu_sets.shared)
         self._journal.write(JournalLine(key, "exited", exit=info))
         self._on_gone(key, info)
 

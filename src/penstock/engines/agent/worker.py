@@ -29,6 +29,7 @@ from penstock.engines.agent.devices import NodeDevices
 from penstock.engines.agent.journal import ExitBook, Journal, JournalReplica
 from penstock.engines.agent.replicas import Replicas
 from penstock.engines.processes.containment import choose
+from penstock.engines.processes.cpu_topology import cpu_sets_of
 from penstock.engines.processes.inspector import Inspector
 from penstock.engines.processes.outputs import bound_output, last_error
 from penstock.engines.processes.paths import DataFolder
@@ -117,6 +118,7 @@ class Worker:
             self._journal,
             ExitBook(folder / "exits"),
             self._gone,
+            cpu_sets_of(config.spec),
         )
         now_ms = boot_ms()
         self._state = br.AgentState(

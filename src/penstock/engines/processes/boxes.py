@@ -3,11 +3,28 @@
 import contextlib
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from penstock.core.model.jobs import WorkloadClass
 from penstock.core.model.resources import Resources
 from penstock.engines.processes.procfs import Process
+from penstock.engines.processes.procfs import Usage as Usage
+
+CPU_PERIOD_US = 100_000
+CPU_QUOTA_MIN_US = 1_000
+SHARES_PER_CPU: dict[WorkloadClass, int] = {"training": 1024, "inference": 1024, "data": 512, "api": 256}
+"""What a replica gets of CPUs that others want too, for each CPU that it asked for."""
+
+
+def quota_us(cpu_milli: int) -> int:
+    """Return the processor time for a replica in each period (microseconds)."""
+    return max(CPU_QUOTA_MIN_US, CPU_PERIOD_US * cpu_milli // 1000)
+
+
+def shares(cpu_milli: int, workload_class: WorkloadClass) -> int:
+    """Return the CPU shares of a replica, as version 1 of control groups counts them: 1024 are one CPU's."""
+    return max(2, SHARES_PER_CPU[workload_class] * cpu_milli // 1000)
 
 
 class Box(Protocol):
@@ -35,6 +52,10 @@ class Box(Protocol):
         """Return whether certainly no process is left, now that `pids` found none."""
         ...
 
+    def kill(self) -> None:
+        """Kill everything inside at once, also what is being born, as far as the kernel offers that."""
+        ...
+
     def freeze(self) -> bool:
         """Begin to take all processor time from the processes; return False where that cannot be done."""
         ...
@@ -47,6 +68,10 @@ class Box(Protocol):
         """Let the processes go on; no effect where they were not frozen."""
         ...
 
+    def usage(self) -> Usage:
+        """Return what the processes have used. Cheap: looks at nothing outside the box."""
+        ...
+
     def note(self) -> str:
         """Return the box's explanation of a death, or ''."""
         ...
@@ -57,14 +82,31 @@ class Box(Protocol):
 
 
 class Containment(Protocol):
-    kind: str
+    @property
+    def kind(self) -> str:
+        """What holds the processes, and what it does not enforce."""
+        ...
 
-    def box(self, name: str, limits: Resources, leader: Process | None = None, closed: Sequence[str] = ()) -> Box:
-        """Return a new box with limits, or the present one of that name after a restart of the agent.
+    def box(
+        self,
+        name: str,
+        limits: Resources,
+        leader: Process | None = None,
+        *,
+        closed: Sequence[str] = (),
+        workload_class: WorkloadClass = "training",
+        cpus: Sequence[int] = (),
+    ) -> Box:
+        """Return a new box with limits, or the present one of that name, as it is, after a restart of the agent.
 
         Args:
-            closed: device files that stay closed to the processes, as `c MAJOR:MINOR`; only by version 1.
+            closed: device files that stay closed to the processes, as `c MAJOR:MINOR`.
+            cpus: run on these alone; empty: on those of `share_cpus`. A present box has to be named with its own.
         """
+        ...
+
+    def share_cpus(self, cpus: Iterable[int]) -> bool:
+        """Keep all boxes without CPUs of their own to these; return False where boxes cannot be kept to CPUs."""
         ...
 
     def close(self) -> None:
@@ -75,6 +117,8 @@ class Containment(Protocol):
 def kill_inside(box: Box) -> bool:
     """Kill everything in the box once; return whether it is empty. To be repeated until it is."""
     pids = box.pids()
+    if pids:
+        box.kill()
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)

@@ -7,7 +7,7 @@ other threads: only when they have ended too is it over.
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,8 @@ import msgspec
 REPLICA_MARK = "PENSTOCK_REPLICA"
 LISTINGS_MAX = 5
 """One look lists the processes again until it finds no new one, or this often: some machines never stop forking."""
+TREE_MAX = 10_000
+"""Processes of one tree that are looked at."""
 READ_BYTES = 65_536
 ENVIRONMENT_MAX_BYTES = 8 * 2**20
 """No program is started with more: the kernel allows 6 MiB. But a program may name any of its memory its environment
@@ -41,6 +43,20 @@ class Living(msgspec.Struct, frozen=True):
     """Value of `PENSTOCK_REPLICA` in its environment, or ''."""
     unclear: bool
     """Without an environment for now: it is becoming another program, or is about to end."""
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the processes of one box have used, those that have ended included; None: not measured here."""
+
+    cpu_us: int | None = None
+    """Processor time since the start (microseconds)."""
+    memory_bytes: int | None = None
+    """Held now: without files in the kernel's cache that nobody has used lately."""
+    memory_peak_bytes: int | None = None
+    """The most that it has held, all cached files included."""
+    read_bytes: int | None = None
+    """From disks, since the start; files that were cached do not count."""
+    written_bytes: int | None = None
 
 
 def start_ticks(pid: int) -> int | None:
@@ -177,6 +193,47 @@ def _mark(process: str) -> str:
     environment = _read(f"/proc/{process}/environ")
     _, found, rest = (b"\0" + environment).partition(f"\0{REPLICA_MARK}=".encode())
     return rest.partition(b"\0")[0].decode(errors="replace") if found else ""
+
+
+def tree_usage(leader: Process) -> Usage:
+    """Return what a process and its living descendants use; what its children used that have ended counts too.
+
+    Descendants whose parent has ended are not found: that would take a look at every process of the machine.
+    """
+    if start_ticks(leader.pid) != leader.ticks:
+        return Usage()
+    ticks = pages = 0
+    seen, left = {leader.pid}, [leader.pid]
+    while left and len(seen) <= TREE_MAX:
+        pid = left.pop()
+        fields = _stat(str(pid))
+        if fields is None:
+            continue
+        ticks += sum(map(int, fields[11:15]))
+        pages += int(fields[21])
+        children = {int(one) for task in _threads(pid) for one in _read(f"/proc/{pid}/task/{task}/children").split()}
+        left += children - seen
+        seen |= children
+    read_bytes, written_bytes = disk_bytes(seen)
+    return Usage(
+        cpu_us=ticks * 1_000_000 // os.sysconf("SC_CLK_TCK"),
+        memory_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
+    )
+
+
+def disk_bytes(pids: Iterable[int]) -> tuple[int, int]:
+    """Return how much processes have read from disks and written to them, and their children that have ended.
+
+    Nothing of those that are gone, or that belong to another user where this one is not root.
+    """
+    moved = {b"read_bytes": 0, b"write_bytes": 0}
+    for pid in pids:
+        for name, _, value in (line.partition(b":") for line in _read(f"/proc/{pid}/io").splitlines()):
+            if name in moved:
+                moved[name] += int(value)
+    return moved[b"read_bytes"], moved[b"write_bytes"]
 
 
 def boot_id() -> str:

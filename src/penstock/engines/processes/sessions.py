@@ -2,13 +2,14 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from penstock.core.model.jobs import WorkloadClass
 from penstock.core.model.resources import Resources
 from penstock.engines.processes import procfs
-from penstock.engines.processes.boxes import Box
+from penstock.engines.processes.boxes import Box, Usage
 from penstock.engines.processes.procfs import Living, Process
 
 LOOK_KEPT_S = 0.005
@@ -34,6 +35,7 @@ class _SessionBox:
         self._last: _Look | None = None
         self._quiet = 0
         self._doubted_s: float | None = None
+        self._peak_bytes = 0
 
     @property
     def gates(self) -> tuple[str, ...]:
@@ -80,6 +82,9 @@ class _SessionBox:
             return None
         return self._leader.pid
 
+    def kill(self) -> None:
+        """A signal takes a process at a time."""
+
     def freeze(self) -> bool:
         """Processes and their parents notice a stop by a signal: that is not suspending."""
         return False
@@ -89,6 +94,15 @@ class _SessionBox:
 
     def thaw(self) -> None:
         """Nothing was frozen."""
+
+    def usage(self) -> Usage:
+        """Return what the leader and its descendants use; orphans, and files that nobody may see, are left out."""
+        if self._leader is None:
+            return Usage()
+        seen = procfs.tree_usage(self._leader)
+        if seen.memory_bytes is not None:
+            self._peak_bytes = max(self._peak_bytes, seen.memory_bytes)
+        return msgspec.structs.replace(seen, memory_peak_bytes=self._peak_bytes or None)
 
     def note(self) -> str:
         return ""
@@ -112,8 +126,20 @@ class SessionContainment:
         self._look = _Look(float("-inf"), float("-inf"), ())
         self._marks: dict[tuple[int, int], str] = {}
 
-    def box(self, name: str, limits: Resources, leader: Process | None = None, closed: Sequence[str] = ()) -> Box:
+    def box(
+        self,
+        name: str,
+        limits: Resources,
+        leader: Process | None = None,
+        *,
+        closed: Sequence[str] = (),
+        workload_class: WorkloadClass = "training",
+        cpus: Sequence[int] = (),
+    ) -> Box:
         return _SessionBox(self, f"{self._parent}/{name}", leader)
+
+    def share_cpus(self, cpus: Iterable[int]) -> bool:
+        return False
 
     def look(self, since_s: float) -> _Look:
         """Return a look that began after `since_s` and ended a moment ago at most: all boxes share it."""
