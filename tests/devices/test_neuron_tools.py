@@ -13,9 +13,14 @@ TRN1 = ("10:1c", "10:1d", "a0:1c", "a0:1d", "20:1b", "20:1c", "90:1b", "90:1c")
 TRN1 += ("20:1d", "20:1e", "90:1d", "90:1e", "10:1e", "10:1b", "a0:1e", "a0:1b")
 
 
-def devices(addresses: tuple[str, ...], gib: int) -> list[dict[str, object]]:
+def devices(addresses: tuple[str, ...], gib: int, cores: int = 2) -> list[dict[str, object]]:
     return [
-        {"index": index, "pci": f"0000:{address}.0", "memory_bytes": gib * GIB}
+        {
+            "index": index,
+            "uuid": f"{index * cores}-{index * cores + cores - 1}",
+            "pci": f"0000:{address}.0",
+            "memory_bytes": gib * GIB,
+        }
         for index, address in enumerate(addresses)
     ]
 
@@ -28,15 +33,15 @@ def torus() -> set[LinkFacts]:
 
 NUMA_1 = (0, 1, 2, 3, 12, 13, 14, 15)
 EXPECTED = {
-    "1": [{**d, "numa_node": int(d["index"] in NUMA_1)} for d in devices(TRN2, 96)],
+    "1": [{**d, "numa_node": int(d["index"] in NUMA_1)} for d in devices(TRN2, 96, 4)],
     "2": devices(TRN1, 32),
     "3": devices(("00:1e",), 32),
     "4": devices(("00:1e",), 32),
-    "5": devices(("00:1f",), 8),
+    "5": devices(("00:1f",), 8, 4),
     "6": devices(("00:1e",), 32),
-    "all-procs-1": devices(TRN2, 96),
-    "wide-1": devices(TRN2, 96),
-    "topology-1": devices(TRN2, 96),
+    "all-procs-1": devices(TRN2, 96, 4),
+    "wide-1": devices(TRN2, 96, 4),
+    "topology-1": devices(TRN2, 96, 4),
 }
 
 
@@ -69,11 +74,29 @@ def test_a_row_of_neither_device_nor_process_is_a_finding():
 def test_whole_objects_of_a_cut_list_are_read_and_the_cut_is_named():
     reading = read("neuron/neuron-ls-json-1.json")
     assert [told(device) for device in reading.devices] == [
-        {"index": 0, "pci": "0000:cc:00.0", "numa_node": 1, "memory_bytes": 103079215104},
-        {"index": 15, "pci": "0000:f7:00.0", "numa_node": 1, "memory_bytes": 103079215104},
+        {"index": 0, "uuid": "0-3", "pci": "0000:cc:00.0", "numa_node": 1, "memory_bytes": 103079215104},
+        {"index": 15, "uuid": "60-63", "pci": "0000:f7:00.0", "numa_node": 1, "memory_bytes": 103079215104},
     ]
     assert [(p.pid, p.index) for p in reading.processes] == [(113985, 0), (113985, 15)]
     assert codes(reading) == ["unreadable"]
+
+
+@pytest.mark.parametrize(
+    ("cores", "uuid"),
+    [("0-3 ", "0-3"), ("3-0 ", ""), ("0-99", ""), ("0,2 ", ""), ("N/A ", ""), ("7   ", "7")],
+)
+def test_cores_that_are_no_range_name_no_device(cores, uuid):
+    text = text_of("neuron/neuron-ls-1.txt").replace("| 0-3      |", f"| {cores}     |")
+    assert neuron_tools.parse_table(text).devices[0].uuid == uuid
+
+
+@pytest.mark.parametrize(
+    ("ids", "uuid"),
+    [("[0, 1]", "0-1"), ("[5]", "5"), ("[0, 2]", ""), ("[]", ""), ('["0"]', ""), ("7", ""), ("[-1, 0]", "")],
+)
+def test_core_ids_of_json_are_numbers_that_follow_each_other(ids, uuid):
+    text = f'[{{"neuron_device": 0, "bdf": "cc:00.0", "memory_size": 1, "neuroncore_ids": {ids}}}]'
+    assert [device.uuid for device in neuron_tools.parse_json(text).devices] == [uuid]
 
 
 @pytest.mark.parametrize("name", ["instance", "utilization"])

@@ -43,12 +43,12 @@ def parse_table(text: str) -> Reading:
 def parse_rows(text: str) -> Reading:
     """Return what `hl-smi -Q ... -f csv` says; units may stand in the heading, in the cells, or nowhere (MiB, W, C, %).
 
-    Rows without a heading are read where they are of the two columns name and memory.
+    The chip's number is the module id. Rows without a heading are read if they are of the two columns name and memory.
     """
     lines = printed.read_lines(text)
     rows = list(printed.comma_rows(lines.whole))
     heading = [cell.split("[")[0].strip() for cell in rows[0]] if rows else []
-    if "name" in heading or "uuid" in heading:
+    if {"name", "uuid", "bus_id"} & set(heading):
         rows = rows[1:]
     elif rows and all(len(row) == len(BARE) and row[0].startswith("HL-") for row in rows[:1]):
         heading = list(BARE)
@@ -86,6 +86,7 @@ def _device(read: dict[str, str]) -> DeviceFacts | None:
         uuid=printed.label(read.get("uuid")),
         pci=pci,
         serial=said(read.get("serial")),
+        chip=printed.integer(read.get("module_id")),
         model=model,
         memory_bytes=total,
         memory_used_bytes=used,

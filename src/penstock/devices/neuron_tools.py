@@ -1,8 +1,10 @@
 """What AWS's `neuron-ls` prints of Neuron devices: its tables of four generations, and JSON; also `neuron-monitor`.
 
 The table is taken, not the type of the machine above it. Its GB are 2**30 bytes: JSON has the same sizes in bytes.
+Programs name devices by the numbers of their cores: a device's uuid is here the range of them, `4-7`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +24,10 @@ from penstock.devices.reading import (
 DRAWING = "Neuron Device Topology"
 DEVICE = "NEURON DEVICE"
 PROCESSES_MAX = 4096
+CORES_MAX = 64
+"""Of one device."""
+
+_CORES = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 
 
 def parse_table(text: str) -> Reading:
@@ -85,8 +91,10 @@ class _Rows:
         if index is None or pci is None or None in peers:
             return None
         size = read.get("NEURON MEMORY", "")
+        ids, cores = read.get("NEURON CORE IDS"), printed.integer(read.get("NEURON CORES"))
         device = DeviceFacts(
             index=index,
+            uuid=_core_ids(said(ids)) if ids is not None else _counted(index, cores),
             pci=pci,
             numa_node=printed.integer(read.get("NUMA NODE")),
             memory_bytes=size_bytes(size.removesuffix("GB"), "gib") or None if size.endswith("GB") else None,
@@ -109,6 +117,27 @@ class _Rows:
             devices=kept, links=_links(self.neighbours, {d.index for d in kept}), processes=tuple(self.processes)
         )
         return printed.reading(parts, printed.refused(self.refused), twice, _dark(kept), none)
+
+
+def _range(ids: object) -> str:
+    """Return the first and last of numbers that follow each other."""
+    if not isinstance(ids, list) or not ids or not all(type(core) is int for core in ids):
+        return ""
+    first, last = ids[0], ids[-1]
+    return (f"{first}-{last}" if len(ids) > 1 else f"{first}") if ids == list(range(first, last + 1)) else ""
+
+
+def _core_ids(text: str) -> str:
+    """Return a number of a core, or a range of them; '' for what is none."""
+    read = _CORES.fullmatch(text)
+    return text if read and 0 <= int(read[2] or read[1]) - int(read[1]) < CORES_MAX else ""
+
+
+def _counted(index: int, cores: int | None) -> str:
+    """Return the cores of a device where each has as many."""
+    if cores is None or not 0 < cores <= CORES_MAX:
+        return ""
+    return f"{index * cores}-{(index + 1) * cores - 1}" if cores > 1 else str(index)
 
 
 def _dark(devices: Sequence[DeviceFacts]) -> list[Finding]:
@@ -151,9 +180,12 @@ def _take_object(rows: _Rows, read: Mapping[str, Any]) -> bool:
         return False
     peers = read.get("connected_to")
     listed = [peer for peer in peers if type(peer) is int] if isinstance(peers, list) else []
+    ids, cores = read.get("neuroncore_ids"), read.get("nc_count")
+    counted = _counted(index, cores if type(cores) is int else None)
     rows.devices.append(
         DeviceFacts(
             index=index,
+            uuid=counted if ids is None else _core_ids(_range(ids)),
             pci=pci,
             numa_node=printed.integer(str(numa)),
             memory_bytes=size if type(size) is int and 0 < size < 2**53 else None,
