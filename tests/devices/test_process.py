@@ -21,6 +21,7 @@ DEVICES = [Device(i, "simulated", "SIM", 2**30, uuid=f"SIM-{i}", simulated=True)
 
 @pytest.fixture
 def folder(tmp_path):
+    (tmp_path / "every").write_text("0.1")
     for index in range(3):
         (tmp_path / str(index)).touch()
     return tmp_path

@@ -15,9 +15,11 @@ DEVICES = 4
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with one node of four simulated devices, each with a file that says how it is."""
-    with Server(tmp_path_factory.mktemp("watched") / "data", cluster_file(1, DEVICES)) as server:
+    declared = cluster_file(1, DEVICES, device_open_after="1s")
+    with Server(tmp_path_factory.mktemp("watched") / "data", declared) as server:
         folder = folder_of(server)
         folder.mkdir()
+        (folder / "every").write_text("0.1")
         for index in range(DEVICES):
             (folder / str(index)).touch()
         yield server
@@ -55,7 +57,7 @@ def test_a_device_that_a_stranger_uses_is_given_out_when_it_is_free_again(watche
         jobs.state(three, "running")
         assert 2 not in [device.index for device in watched.client.nodes()[0].devices if device.job == three]
         fourth = jobs.submit("true", devices={"count": 1})
-        assert watched.client.job(fourth).state == "queued"
+        assert watched.client.job(fourth).state == "waiting"
     finally:
         taker.kill()
         taker.wait()
@@ -66,9 +68,62 @@ def test_programs_of_jobs_are_no_strangers(watched: Server, jobs: Jobs):
     folder = folder_of(watched)
     until(lambda: not takers(watched), "nobody holds a device")
     for _ in range(3):
-        opened = jobs.submit(f"exec 5<{folder}/0; sh -c 'sleep 1.2 & sleep 1.4'", devices={"count": 1})
+        opened = jobs.submit(f"exec 5<{folder}/0; sh -c 'sleep 0.3 & sleep 0.5'", devices={"count": 1})
         jobs.ended(opened)
     assert takers(watched) == []
+
+
+def test_figures_of_devices_are_shown_and_those_of_others_jobs_are_not(watched: Server, jobs: Jobs):
+    say(watched, 3, use_milli=420, power_mw=250_000, temperature_c=61, throttled=["power"])
+    until(lambda: watched.client.device("n1", 3).device.use_milli == 420, "its figures arrive")
+    row = watched.client.devices(node="n1", sort="-power").devices[0]
+    assert (row.index, row.power_mw, row.temperature_c, row.throttled) == (3, 250_000, 61, ["power"])
+    assert watched.client.device("n1", 3).power_mw[-1] == 250_000
+    assert watched.client.devices(totals_by="state").totals == {"free": DEVICES}
+    say(watched, 3)
+
+
+def test_a_driver_that_hangs_costs_its_news_and_nothing_else(watched: Server, jobs: Jobs):
+    hang = folder_of(watched) / "crash"
+    hang.touch()
+    until(lambda: any("it ended" in note for note in watched.client.devices().notes.get("n1", [])), "it is noted")
+    jobs.ended(jobs.submit("true", devices={"count": DEVICES}))
+    hang.unlink()
+    until(lambda: not watched.client.devices().notes, "it answers again")
+
+
+def ill(server: Server, index: int, code: str, text: str) -> None:
+    """Let a device report a finding from now on."""
+    say(server, index, findings=[{"code": code, "text": text}])
+
+
+def test_a_device_that_fails_is_closed_and_its_job_goes_on_elsewhere_from_its_checkpoint(watched: Server, jobs: Jobs):
+    save = """echo '{"kind": "checkpoint", "step": 7}' >> $PENSTOCK_REPORT_FILE"""
+    job = jobs.submit(f"{save}; sleep 600", devices={"count": 2}, retries=0)
+    jobs.state(job, "running")
+    held = [device.index for device in watched.client.node("n1").devices if device.job == job]
+    until(lambda: watched.client.job(job).checkpoint_step == 7, "its checkpoint is noted")
+    ill(watched, held[0], "row_remap_failed", "row remapping failed")
+    try:
+        until(lambda: watched.client.job(job).attempt == 2, "it begins again")
+        jobs.state(job, "running")
+        assert watched.client.device("n1", held[0]).device.state == "closed"
+        assert watched.client.device("n1", held[0]).device.reason == "row remapping failed"
+        assert held[0] not in [device.index for device in watched.client.node("n1").devices if device.job == job]
+        assert f"device {held[0]} of n1 failed: row remapping failed" in repr(watched.client.events(job))
+    finally:
+        say(watched, held[0])
+    until(lambda: watched.client.device("n1", held[0]).device.state != "closed", "it is opened again")
+
+
+def test_a_device_that_disappears_is_closed_and_the_others_are_not(watched: Server, jobs: Jobs):
+    (folder_of(watched) / "1").unlink()
+    try:
+        until(lambda: watched.client.device("n1", 1).device.state == "closed", "it is closed")
+        assert watched.client.devices(totals_by="state").totals == {"closed": 1, "free": DEVICES - 1}
+    finally:
+        (folder_of(watched) / "1").touch()
+    until(lambda: watched.client.device("n1", 1).device.state == "free", "it is opened again")
 
 
 def say(server: Server, index: int, **said: object) -> None:

@@ -230,6 +230,8 @@ class AsyncClient:
     job_events = _later(ApiClient.job_events)
     cluster = _later(ApiClient.cluster)
     nodes = _later(ApiClient.nodes)
+    devices = _later(ApiClient.devices)
+    device = _later(ApiClient.device)
     node = _later(ApiClient.node)
     node_list = _later(ApiClient.node_list)
     drain = _later(ApiClient.drain)

@@ -24,6 +24,7 @@ from penstock.core.model.errors import PenstockError
 from penstock.core.model.explanation import Explanation
 
 if TYPE_CHECKING:  # and imported by the methods that return them: few programs need them
+    from penstock.api.devices import DeviceCurve, DeviceList
     from penstock.api.notifications import NotificationList, NotificationMade, NotificationTested
     from penstock.api.scheduling import CycleView, DefragList
     from penstock.api.sessions import LoginLink
@@ -189,6 +190,18 @@ class ApiClient(HistoryCalls):
     def node_list(self, /, **query: Any) -> api.NodeList:
         """Return a page of nodes that match, with counts of all that do."""
         return self._call("GET", "/nodes", api.NodeList, query=query)
+
+    def devices(self, /, **query: Any) -> "DeviceList":
+        """Return a page of devices that match, with what they report at present, and counts of all that do."""
+        from penstock.api.devices import DeviceList
+
+        return self._call("GET", "/devices", DeviceList, query=query)
+
+    def device(self, node: str, index: int) -> "DeviceCurve":
+        """Return one device with the curves of its last hour."""
+        from penstock.api.devices import DeviceCurve
+
+        return self._call("GET", f"/nodes/{quote(node, safe='')}/devices/{index}", DeviceCurve)
 
     def drain(
         self, node: str, *, on: bool = True, evict: bool = False, reason: str = "", evict_after_ms: int = 0

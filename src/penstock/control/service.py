@@ -11,8 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
+from penstock.control.figures import FigureBook
 from penstock.control.inbox import SERVER, Inbox, InboxFull, Item, OnReply
 from penstock.control.metrics import MemoryMetrics
 from penstock.control.standby import Standby
@@ -73,6 +76,8 @@ class ControlService:
         self.clock = clock
         self._deliver, self._on_records, self._on_fault = deliver, on_records, on_fault
         self._deliver_reports = deliver_reports or deliver
+        self.figures = FigureBook()
+        """What devices report at present, and replicas use."""
         self._inbox = Inbox()
         self._to_plan: queue.SimpleQueue[Snapshot | None] = queue.SimpleQueue()
         self._cycles, self._planning = 0, False
@@ -131,6 +136,9 @@ class ControlService:
             if isinstance(reply, msg.ReportTaken):
                 session.taken(reply.seq, reply.orders, accepted=reply.accepted)
 
+        if report.figures is not None:
+            self.figures.take(report.node, self.controller.state.nodes, report.figures, self._clock.unix_ms())
+            report = replace(report, figures=None)
         self._ask_for_node(report, taken, session)
 
     def on_alive(self, nodes: Sequence[tuple[NodeName, Incarnation]]) -> None:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -213,7 +214,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.once:
             _write(encoded(DeviceSample(given.vendor, "inventory", here[0].inventory(sources))))
             return 0
-        provide(here[0], sources, _write, _pause)
+        every_s = float((given.folder and sources.read(f"{given.folder}/every")) or SAMPLE_EVERY_S)
+        provide(here[0], sources, _write, partial(_pause, every_s))
         return 0
     folder = ["--folder", str(given.folder)] if given.folder else []
     words = {
@@ -230,11 +232,11 @@ def _write(line: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _pause() -> bool:
+def _pause(every_s: float) -> bool:
     """Wait for the next sample; return False when the input has reached its end."""
     with selectors.DefaultSelector() as selector:
         selector.register(sys.stdin, selectors.EVENT_READ)
-        return not selector.select(SAMPLE_EVERY_S)
+        return not selector.select(every_s)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 The folder has a file `0`, `1` and so on for each device. A process that has the file open uses the device. What the
 file says in JSON is what the device reports: fields of `DeviceFacts`, and `findings`. An empty file is a device that is
-well; one that is missing is a device that is gone. Two further files are for tests of what drivers do to those who call
-them: `hang` holds the seconds that each reading takes, `crash` ends the provider.
+well; one that is missing is a device that is gone. Three further files are for tests: `every` holds the seconds between
+two readings; as drivers do to those who call them, `hang` holds the seconds that each reading takes, and `crash` ends
+the provider.
 """
 
 import os

@@ -23,6 +23,7 @@ from penstock.server.routes.bill import bill_routes
 from penstock.server.routes.changes import change_routes
 from penstock.server.routes.cluster import cluster_routes, foresight_routes, scheduling_routes
 from penstock.server.routes.config import declaring_routes
+from penstock.server.routes.devices import device_routes
 from penstock.server.routes.events import event_routes
 from penstock.server.routes.history import history_routes
 from penstock.server.routes.invoices import invoice_routes, payment_routes
@@ -86,6 +87,7 @@ def create_app(
     oidc_routes(app, backend, signins)
     cluster_routes(app, backend, caller)
     node_routes(app, backend, caller)
+    device_routes(app, backend, caller)
     scheduling_routes(app, backend, caller)
     foresight_routes(app, backend, estimates, caller)
     event_routes(app, backend, caller)

@@ -119,6 +119,12 @@ def _cluster() -> Iterator[Case]:
     yield Case("GET /jobs", "compressed, with many tags", "viewer", get("/jobs?limit=1000", **packed))
     yield Case("GET /events", "compressed, with many tags", "viewer", get("/events?limit=10000", **packed))
     yield _read("/nodes?name=" + "*" * 9, "beyond stars", statuses=REFUSED, beyond=True)
+    yield _read("/devices?limit=1000", "the largest page", "viewer")
+    yield _read(f"/devices?sort=-power&totals_by=node&node={'*a' * 8}", "a pattern of many stars", "viewer")
+    yield _read("/devices?limit=1001", "beyond a page", statuses=REFUSED, beyond=True)
+    device = {"operation": "/nodes/{node}/devices/{index}"}
+    yield _read("/nodes/node000/devices/0", "one of a full node", "viewer", **device)
+    yield _read("/nodes/node000/devices/1000001", "beyond an index", statuses=REFUSED, beyond=True, **device)
     for path in ("/defrag", "/cycle", "/config"):
         yield _read(path, "all of it", "viewer")
         yield _read(path, "by who may not", statuses=frozenset({403}), beyond=True)

@@ -38,6 +38,7 @@ class NodeDevices:
         self._simulated = folder / "devices"
         self._watch: DeviceWatch | None = None
         self._check_at_ms = self._figures_at_ms = 0
+        self._notes: tuple[str, ...] = ()
         self._pids: dict[int, ReplicaKey] | None = None
 
     def turn(self, now_ms: int) -> DeviceNews | None:
@@ -55,12 +56,15 @@ class NodeDevices:
         return DeviceNews(condition.faults(now_ms), OthersLoad(devices=taken, users=users))
 
     def figures(self, now_ms: int) -> NodeFigures | None:
-        """Return figures when they are due."""
-        if self._watch is None or not self._watch.samples or now_ms < self._figures_at_ms:
+        """Return figures when they are due: now and then, and when a provider falls silent or answers again."""
+        if self._watch is None:
             return None
-        self._figures_at_ms = now_ms + FIGURES_EVERY_MS
         condition = self._watch.condition
-        return NodeFigures(condition.figures(), tuple(self._uses()), condition.notes())
+        notes = condition.notes()
+        if notes == self._notes and (not self._watch.samples or now_ms < self._figures_at_ms):
+            return None
+        self._figures_at_ms, self._notes = now_ms + FIGURES_EVERY_MS, notes
+        return NodeFigures(condition.figures(), tuple(self._uses()), notes)
 
     def _uses(self) -> Iterator[ReplicaUse]:
         """Yield what replicas use of their devices."""

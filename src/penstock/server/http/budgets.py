@@ -81,6 +81,8 @@ BUDGETS: dict[str, CostBudget] = {
     "GET /cluster": LIGHT,
     "GET /nodes": PAGE,
     "GET /nodes/{node}": LIGHT,
+    "GET /nodes/{node}/devices/{index}": LIGHT,
+    "GET /devices": PAGE,
     "POST /nodes/{node}/drain": CHANGE,
     "GET /schema/job": LIGHT,
     "GET /schema/cluster": LIGHT,

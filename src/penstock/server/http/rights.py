@@ -70,6 +70,8 @@ RIGHTS: dict[str, Right] = {
     "GET /cluster": SEEN,
     "GET /nodes": SEEN,
     "GET /nodes/{node}": SEEN,
+    "GET /nodes/{node}/devices/{index}": SEEN,
+    "GET /devices": SEEN,
     "POST /nodes/{node}/drain": OPERATING,
     "GET /schema/job": SEEN,
     "GET /schema/cluster": SEEN,

@@ -1,0 +1,209 @@
+"""Routes about devices: all of them with what they report, and one with its last hour."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import FastAPI, Path, Query
+from msgspec.structs import replace
+from starlette.responses import Response
+
+from penstock.api.devices import DeviceCurve, DeviceList, DeviceRow
+from penstock.control.figures import CURVES, FigureBook
+from penstock.core.messages.reports import DeviceFigures
+from penstock.core.model.access import Scope
+from penstock.core.model.cluster import Node
+from penstock.core.model.errors import nearest
+from penstock.core.model.ids import JobId, NodeName
+from penstock.core.model.resources import Device
+from penstock.core.model.words import counted
+from penstock.core.state.state import State
+from penstock.server.backend import Backend
+from penstock.server.http.responses import ApiError, answer
+from penstock.server.routes.nodes import NodePath
+from penstock.server.routes.openapi import returns
+from penstock.server.selecting import checked_pattern, name_matcher
+from penstock.server.tables import Filter, ListQuery, ListTable, answer_with, list_query, page_of, yes_or_no
+from penstock.server.views.reads import public_reason
+
+PAGE_ROWS = 200
+_SHOWN = tuple(name for name in DeviceFigures.__struct_fields__ if name not in ("index", "throttled"))
+IndexPath = Annotated[int, Path(ge=0, le=10**6, description="number of the device on its node")]
+
+
+class DeviceEntry(NamedTuple):
+    """A device as it is filtered and sorted."""
+
+    node: Node
+    device: Device
+    job_id: JobId | None
+    """One of the jobs that hold it, or part of it."""
+    figures: DeviceFigures | None
+    measured_ms: int | None
+
+    @property
+    def id(self) -> str:
+        return f"{self.node.spec.name}/{self.device.index}"
+
+    @property
+    def state(self) -> str:
+        if not self.device.healthy:
+            return "closed"
+        if self.job_id is not None:
+            return "held"
+        if self.device.index in self.node.others.devices:
+            return "taken"
+        return "free" if self.node.state == "ready" and not self.node.draining else "unavailable"
+
+
+def _figure(name: str) -> Callable[[DeviceEntry], int | None]:
+    return lambda entry: getattr(entry.figures, name) if entry.figures is not None else None
+
+
+def _named(pattern: str) -> Callable[[DeviceEntry], bool]:
+    named = name_matcher(checked_pattern(pattern, "node"))
+    return lambda entry: named(entry.node.spec.name)
+
+
+_TEXT = Annotated[str, Query(max_length=200)]
+_NODE = Annotated[str, Query(max_length=200, description="name of the node, or a pattern such as gpu-*")]
+_STATES = Annotated[
+    list[str] | None, Query(max_length=16, description="one or several of free, held, taken, closed, unavailable")
+]
+DEVICES: ListTable[DeviceEntry] = ListTable(
+    key="devices",
+    view=DeviceRow,
+    id=lambda entry: entry.id,
+    sorts={
+        "node": lambda entry: entry.node.spec.name,
+        "model": lambda entry: entry.device.model,
+        "state": lambda entry: entry.state,
+        "use": _figure("use_milli"),
+        "memory_used": _figure("memory_used_bytes"),
+        "temperature": _figure("temperature_c"),
+        "power": _figure("power_mw"),
+    },
+    filters={
+        "node": Filter(_NODE, "", _named),
+        "pool": Filter(_TEXT, "", lambda text: lambda entry: entry.node.spec.pool == text),
+        "model": Filter(_TEXT, "", lambda text: lambda entry: entry.device.model == text),
+        "vendor": Filter(_TEXT, "", lambda text: lambda entry: entry.device.vendor == text),
+        "state": Filter(_STATES, None, lambda states: lambda entry: entry.state in states),
+        "measured": yes_or_no(lambda entry: entry.figures is not None, "devices that report figures"),
+    },
+    groups={
+        "state": lambda entry: entry.state,
+        "model": lambda entry: entry.device.model,
+        "node": lambda entry: entry.node.spec.name,
+        "pool": lambda entry: entry.node.spec.pool,
+    },
+    devices=lambda entry: 1,
+    limit=PAGE_ROWS,
+)
+
+
+def device_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+    figures = backend.service.figures
+
+    @app.get("/api/v1/devices", **returns(DeviceList))
+    async def list_devices(who: caller, query: Annotated[ListQuery, list_query(DEVICES)]) -> Response:
+        """List devices with what they report; of devices that jobs of others hold only that they do."""
+        return await backend.pools.reads.run(_listed, backend.state, figures, backend.clock.unix_ms(), who, query)
+
+    @app.get("/api/v1/nodes/{node}/devices/{index}", **returns(DeviceCurve))
+    async def show_device(who: caller, node: NodePath, index: IndexPath) -> Response:
+        """Show one device with the curves of its last hour."""
+        known = backend.state.nodes.get(NodeName(node))
+        if known is None:
+            raise ApiError("not_found", f"there is no node '{node}'", hint=nearest(node, backend.state.nodes.copy()))
+        count = len(known.spec.devices)
+        if index >= count:
+            raise ApiError("not_found", f"node {node} has {counted(count, 'device')}, no device {index}")
+        return answer(_curve(backend.state, figures, backend.clock.unix_ms(), who, known, index))
+
+
+def _listed(state: State, book: FigureBook, now_ms: int, who: Scope, query: ListQuery) -> Response:
+    page = page_of(DEVICES, query, _entries(state, book, now_ms, who))
+    rows = [_row(state, entry, who) for entry in page.rows]
+    totals = dict(Counter(entry.state for entry in page.matching))
+    notes: dict[str, list[str]] = {}
+    for name in dict.fromkeys(entry.node.spec.name for entry in page.rows):
+        now = book.of(name, now_ms)
+        if now is not None and now.notes:
+            notes[name] = list(now.notes)
+    return answer_with(DEVICES, query, DeviceList(rows, totals, notes), page)
+
+
+def _entries(state: State, book: FigureBook, now_ms: int, who: Scope) -> list[DeviceEntry]:
+    """Return all devices by node and index; figures of those that the caller may not see are left out. Any thread."""
+    return [
+        entry for _, node in sorted(state.nodes.copy().items()) for entry in _of_node(state, book, now_ms, who, node)
+    ]
+
+
+def _of_node(state: State, book: FigureBook, now_ms: int, who: Scope, node: Node) -> Iterator[DeviceEntry]:
+    load, now = state.indexes.loads.get(node.spec.name), book.of(node.spec.name, now_ms)
+    held = {index: tuple(holders) for index, holders in list(load.devices.items())} if load else {}
+    for device in node.spec.devices:
+        holders = held.get(device.index, ())
+        figures = now.devices.get(device.index) if now is not None and _sees(state, who, holders) else None
+        measured_ms = now.at_ms if now is not None and figures is not None else None
+        yield DeviceEntry(node, device, holders[0] if holders else None, figures, measured_ms)
+
+
+def _sees(state: State, who: Scope, holders: tuple[JobId, ...]) -> bool:
+    """Return whether a caller may see the figures of a device: those of jobs that they do not see are not for them."""
+    if who.sees_all:
+        return True
+    jobs = [state.jobs.get(job_id) for job_id in holders]
+    return all(job is not None and who.sees(job.spec.tenant) for job in jobs)
+
+
+def _row(state: State, entry: DeviceEntry, who: Scope) -> DeviceRow:
+    spec, device, job_id = entry.node.spec, entry.device, entry.job_id
+    job = state.jobs.get(job_id) if job_id is not None else None
+    row = DeviceRow(
+        id=entry.id,
+        node=spec.name,
+        index=device.index,
+        vendor=device.vendor,
+        model=device.model,
+        pool=spec.pool,
+        state=entry.state,
+        simulated=device.simulated,
+        job=job_id if who.sees_all or (job is not None and who.sees(job.spec.tenant)) else None,
+        reason=_reason(entry, who),
+        memory_bytes=device.memory_bytes,
+        measured_ms=entry.measured_ms,
+    )
+    if entry.figures is None:
+        return row
+    shown = {name: getattr(entry.figures, name) for name in _SHOWN}
+    return replace(row, throttled=list(entry.figures.throttled), **shown)
+
+
+def _reason(entry: DeviceEntry, who: Scope) -> str:
+    node = entry.node
+    if entry.state == "taken":
+        users = [user for user in node.others.users if user.index == entry.device.index]
+        if not users or not who.sees_all:
+            return "held by programs outside Penstock"
+        named = [f"{user.program or 'a program'} ({user.user or 'unknown user'}, process {user.pid})" for user in users]
+        return ", ".join(named)
+    if entry.state == "unavailable":
+        return f"its node is {'draining' if node.state == 'ready' else node.state}" + (
+            f": {node.drain_reason if who.sees_all else public_reason(node.closed_by, node.drain_reason)}"
+            if node.draining and node.drain_reason
+            else ""
+        )
+    if entry.state == "closed":
+        closure = node.closure_of(entry.device.index)
+        return closure.reason if closure is not None else "its node says that it has failed"
+    return ""
+
+
+def _curve(state: State, book: FigureBook, now_ms: int, who: Scope, node: Node, index: int) -> DeviceCurve:
+    entry = list(_of_node(state, book, now_ms, who, node))[index]
+    minutes = book.minutes(node.spec.name, index) if who.sees_all else []
+    columns = {name: [minute.values[at] for minute in minutes] for at, name in enumerate(CURVES)}
+    return DeviceCurve(_row(state, entry, who), [minute.from_ms for minute in minutes], **columns)
