@@ -18,6 +18,7 @@ from penstock.server.http.auth import refused_title
 from penstock.server.http.door import TOKEN_MAX, Door, scope_at_door, token_of
 from penstock.server.http.encoding import AnswerEncoding
 from penstock.server.http.responses import ApiError, problem
+from penstock.server.http.turns import CallerGone
 from penstock.server.routes.accounts import account_routes, ledger_routes
 from penstock.server.routes.bill import bill_routes
 from penstock.server.routes.changes import change_routes
@@ -129,6 +130,10 @@ def _errors(app: FastAPI, backend: Backend) -> None:
             title = f"{error.details.title} yet as far as this server knows"
             error = ApiError("not_leader", title, hint="ask the server that leads", leader=backend.service.leader)
         return problem(error)
+
+    @app.exception_handler(CallerGone)
+    async def on_gone(_: Request, error: CallerGone) -> Response:
+        return Response(status_code=503)  # to nobody
 
     @app.exception_handler(Exception)
     async def on_fault(_: Request, error: Exception) -> Response:

@@ -161,7 +161,7 @@ def test_a_token_that_is_revoked_while_its_request_waits_for_its_turn_is_not_tak
     async def ask() -> None:
         clock = SimpleNamespace(unix_ms=lambda: NOW)
         door = Door(app, SimpleNamespace(tokens=local, state=state, clock=clock, pools=Pools()))
-        request = {"type": "http", "headers": [(b"authorization", f"Bearer {SECRET}".encode())]}
+        request = {"type": "http", "method": "GET", "headers": [(b"authorization", f"Bearer {SECRET}".encode())]}
         asking = [asyncio.create_task(door(dict(request), None, None)) for _ in range(AT_ONCE + 1)]
         await asyncio.sleep(0)  # the last of them waits
         state.apply(ev.Record(3, NOW, ev.TokenRevoked("t")))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from penstock.control.inbox import SERVER
 from penstock.core.model.access import Scope
 from penstock.core.model.ids import TenantName, UserName
 from penstock.core.order.turns import Submitter, WaitingLimit
@@ -17,12 +18,15 @@ from penstock.server.http.turns import (
     CLUSTER,
     LATELY_S,
     AdmissionPace,
+    CallerGone,
     Crowd,
     Lane,
     Turn,
     WorkerPool,
     caller_of,
     calling,
+    for_all,
+    is_gone,
 )
 
 PLENTY = WaitingLimit(1_000, 1_000, 1_000)
@@ -88,6 +92,43 @@ def test_a_pool_serves_callers_in_turn():
         may_go_on.set()
         await asyncio.gather(first, *rest)
         assert order.index("eve") <= 1
+        pool.close()
+
+    run(work())
+
+
+def test_work_whose_caller_has_gone_before_it_began_is_not_done():
+    async def work() -> None:
+        pool, done, may_go_on = WorkerPool("test", 1, PLENTY, alone()), [], threading.Event()
+        left = False
+
+        async def leaving(name: str) -> None:
+            is_gone.set(lambda: left)
+            await pool.run(done.append, name)
+
+        begun = asked(ANN, pool.run(may_go_on.wait))
+        await asyncio.sleep(0)
+        others = [asked(ANN, leaving("gone")), asked(EVE, pool.run(done.append, "stays"))]
+        await asyncio.sleep(0)
+        left = True
+        may_go_on.set()
+        found = await asyncio.gather(begun, *others, return_exceptions=True)
+        assert (type(found[1]), done) == (CallerGone, ["stays"])
+        pool.close()
+
+    run(work())
+
+
+def test_work_for_all_is_done_although_who_caused_it_has_gone():
+    async def work() -> None:
+        pool = WorkerPool("test", 1, PLENTY, alone())
+
+        async def leaving() -> tuple[Submitter, tuple[int, int]]:
+            is_gone.set(lambda: True)
+            for_all()
+            return calling.get(), await pool.run(divmod, 7, 2)
+
+        assert await asked(ANN, leaving()) == (SERVER, (3, 1))
         pool.close()
 
     run(work())

@@ -13,10 +13,11 @@ from penstock.server.backend import Backend
 from penstock.server.http.auth import scope_for
 from penstock.server.http.kept import max_stale_ms, max_stale_of
 from penstock.server.http.limits import network_of
+from penstock.server.http.listener import GONE
 from penstock.server.http.responses import ApiError, problem
 from penstock.server.http.sessions import PREFIX as SESSION_PREFIX
 from penstock.server.http.sessions import scope_of_session
-from penstock.server.http.turns import STRANGERS, AdmissionPace, caller_of, calling
+from penstock.server.http.turns import STRANGERS, AdmissionPace, caller_of, calling, is_gone
 
 AT_ONCE = 4
 """Requests that begin in one pass of the event loop."""
@@ -46,7 +47,9 @@ class Door:
         address = scope["client"][0] if scope.get("client") else ""
         caller = caller_of(found) if found is not None else Submitter(STRANGERS, network_of(address))
         calling.set(caller)  # in the task of this request
-        max_stale_ms.set(max_stale_of(headers.get("cache-control", "")))
+        if scope["method"] == "GET":
+            max_stale_ms.set(max_stale_of(headers.get("cache-control", "")))
+            is_gone.set(scope.get(GONE, is_gone.get()))
         if found is not None:
             self._backend.pools.crowd.note(caller.tenant)
         try:

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Send
 
 from penstock.server.http.pools import Pools
 from penstock.server.http.responses import ApiError
+from penstock.server.http.turns import CallerGone
 
 ASIDE_BYTES = 32_768
 """A larger body is hashed beside the event loop."""
@@ -84,6 +85,8 @@ class _Answer:
                 tag, body, packed = await self._pools.reads.run(_encoded, body, version, self._known, pack)
             else:
                 tag, body, packed = _encoded(body, version, self._known, pack)
+        except CallerGone:
+            return
         except ApiError:  # too much waits: as it is, without a tag
             await self._send(start)
             await self._send(message)

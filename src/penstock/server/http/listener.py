@@ -47,6 +47,8 @@ OWNER_CONNECTIONS = 64
 """Connections beyond the limit that are the owner's alone, so that the administrator is never shut out."""
 FILES_RESERVED = 256
 """Files that the server needs for itself."""
+GONE = "penstock.gone"
+"""Of the ASGI scope: says whether the client has disconnected."""
 
 _REFUSED = {
     408: ("too_slow", "the request did not come in time"),
@@ -113,6 +115,7 @@ class Connection(HttpToolsProtocol):
     _unread = 0
     _unread_since: float | None = None
     _refused = False
+    _lost = False
     _address = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -125,6 +128,7 @@ class Connection(HttpToolsProtocol):
         self._expect_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
         self.doors.leave(self, self._address)
         super().connection_lost(exc)
 
@@ -160,7 +164,12 @@ class Connection(HttpToolsProtocol):
         self._head_bytes, self._in_body = None, True
         self._body_bytes, self._body_since = 0, self.loop.time()
         self.due = self._body_since + self.bounds.body_s
+        scope: Any = self.scope
+        scope[GONE] = self._is_lost
         super().on_headers_complete()
+
+    def _is_lost(self) -> bool:
+        return self._lost
 
     def on_body(self, body: bytes) -> None:
         if self._refused:

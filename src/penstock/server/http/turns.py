@@ -33,6 +33,24 @@ calling: ContextVar[Submitter] = ContextVar("calling", default=SERVER)
 """Whose request is being served; outside of requests it is the server itself."""
 
 
+def _never() -> bool:
+    return False
+
+
+is_gone: ContextVar[Callable[[], bool]] = ContextVar("is_gone", default=_never)
+"""Says whether nobody waits for the answer any more: of requests that only read."""
+
+
+class CallerGone(Exception):
+    """The client has disconnected before the work that its answer needs has begun."""
+
+
+def for_all() -> None:
+    """Let what follows in this task be the server's own: several callers share it."""
+    calling.set(SERVER)
+    is_gone.set(_never)
+
+
 def caller_of(scope: Scope) -> Submitter:
     """Return the submitter of a token; a user of several tenants counts for the first."""
     return Submitter(CLUSTER if scope.role else min(scope.tenants, default=""), scope.user)
@@ -175,6 +193,7 @@ class _Work(NamedTuple):
     tenant: str
     answered: asyncio.Future[Any]
     function: Callable[[], Any]
+    is_gone: Callable[[], bool]
 
 
 class WorkerPool:
@@ -196,14 +215,16 @@ class WorkerPool:
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what a function returns, called in a thread when it is the caller's turn.
 
-        Raises: ApiError when too much waits; what the function raises.
+        Raises: ApiError when too much waits; CallerGone when nobody waits for the answer by then; what the function
+            raises.
         """
         if self._closed:
             raise _ending()
         answered: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         try:
             caller = calling.get()
-            self._queue.put(caller, _Work(caller.tenant, answered, partial(function, *args, **kwargs)))
+            work = _Work(caller.tenant, answered, partial(function, *args, **kwargs), is_gone.get())
+            self._queue.put(caller, work)
         except TooManyWaiting as error:
             raise overloaded(error) from error
         self.fill()
@@ -228,7 +249,11 @@ class WorkerPool:
                 work = self._queue.take(full | self._lane.full())
             except IndexError:
                 return  # left for other tenants
-            if not work.answered.done():  # else the caller has gone
+            if work.answered.done():  # the caller waits no longer
+                continue
+            if work.is_gone():
+                work.answered.set_exception(CallerGone())
+            else:
                 self._busy += 1
                 self.begun[work.tenant] += 1
                 done = loop.run_in_executor(self._executor, work.function)

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from penstock.api import types as api
 from penstock.api.changes import STALE, Changes, Counts, JobCounts, Stale, Topic
-from penstock.control.inbox import SERVER
 from penstock.core.model import events as ev
 from penstock.core.model.access import Scope
 from penstock.core.model.ids import ClassId, JobId, NodeName, TenantName
@@ -26,7 +25,7 @@ from penstock.core.state.live_jobs import LIVE_STATES
 from penstock.core.state.pending import PendingClasses
 from penstock.server.backend import Backend
 from penstock.server.http.responses import ApiError
-from penstock.server.http.turns import calling
+from penstock.server.http.turns import for_all
 from penstock.server.views.cluster import cluster_view, node_view
 from penstock.server.views.jobs import finished_views
 
@@ -240,7 +239,7 @@ class ChangeFeed:
         return await asyncio.shield(made)
 
     async def _made(self, batches: Sequence[Batch], number: int, scope: Scope, topics: frozenset[Topic]) -> bytes:
-        calling.set(SERVER)  # for all who share it
+        for_all()
         connected = self._backend.connected()
         try:
             return await self._backend.pools.reads.run(self._encode, batches, number, scope, topics, connected)
