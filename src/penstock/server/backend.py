@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Hashable
 
 import msgspec
+from starlette.responses import Response
 
 from penstock.control import messages as msg
 from penstock.control.inbox import SERVER, InboxFull, OnReply
@@ -24,7 +25,7 @@ from penstock.ports import Clock, EventReader
 from penstock.security.vault import Vault
 from penstock.server.http.accesslog import AccessLog
 from penstock.server.http.auth import LocalTokens
-from penstock.server.http.kept import KeptAnswers, RepeatedRequests
+from penstock.server.http.kept import KeptAnswers, RepeatedRequests, max_stale_ms
 from penstock.server.http.limits import Limits, RateGate
 from penstock.server.http.pools import Pools
 from penstock.server.http.responses import ApiError
@@ -42,6 +43,7 @@ SHADOW_HINT = "ask the scheduler of the cluster, or start a server without --sha
 LOOKED_MS = 2_000
 """Longest time of an answer begun while the server was a standby."""
 DOCUMENT_MS = 600_000
+KEPT_SHARE = 8
 PAST_MAX, PAST_MAX_BYTES = 128, 96 * 2**20
 BODIES_MAX_BYTES = 256 * 2**20
 """Of all bodies being received or read; a caller may have at most as much as it leaves free."""
@@ -71,7 +73,7 @@ class Backend:
         self.outputs, self.connected, self.name = outputs, connected, name
         self.vault = vault
         self.gate = RateGate(limits or Limits(), clock)
-        self.pools, self.kept = Pools(), KeptAnswers(clock)
+        self.pools, self.kept = Pools(), KeptAnswers(clock, share=KEPT_SHARE)
         self.past = KeptAnswers(clock, most=PAST_MAX, most_bytes=PAST_MAX_BYTES)
         """Of what sums up the past: apart, as they take long and are asked for later again."""
         self.standing = StandingQuestions()
@@ -100,6 +102,18 @@ class Backend:
         controller = self.service.controller
         since_ms = self.clock.monotonic_ms() - controller.took_over_ms
         return not controller.leads or (controller.took_over_ms > 0 and since_ms < LOOKED_MS)
+
+    async def shared(self, question: Hashable, work_out: Callable[[], Awaitable[Response]]) -> Response:
+        """Return the answer to a question about the present: worked out now, or for a caller who accepts a stale one,
+        that of all who ask the same.
+
+        Args:
+            question: with the caller's sight, where the answer depends on it.
+        """
+        if not max_stale_ms.get():
+            return await work_out()
+        version = self.state.seq, self.durable_seq, self.service.controller.durable_seq
+        return await self.kept.of(question, work_out, version)
 
     @property
     def role(self) -> str:

@@ -6,7 +6,7 @@ import threading
 import pytest
 from starlette.responses import Response
 
-from penstock.core.order.turns import WaitingLimit
+from penstock.core.order.turns import Submitter, WaitingLimit
 from penstock.server.http.kept import (
     COST_TIMES,
     REFRESH_TIMES,
@@ -18,8 +18,8 @@ from penstock.server.http.kept import (
     max_stale_of,
 )
 from penstock.server.http.responses import ApiError
-from penstock.server.http.turns import WorkerPool
-from tests.server.http.test_turns import ANN, BOB, EVE, alone, asked, run, settled
+from penstock.server.http.turns import CallerGone, WorkerPool, is_gone
+from tests.server.http.test_turns import ANN, BOB, EVE, PLENTY, alone, asked, run, settled
 
 
 def test_a_question_that_many_ask_at_once_is_worked_out_once():
@@ -182,6 +182,142 @@ def test_a_stale_answer_stays_where_no_newer_can_be_worked_out():
         assert [await asked.ask(version, stale_s=9) for version in (2, 3)] == [(b"1", "1")] * 2
         with pytest.raises(ApiError, match="too busy"):
             await asked.ask(4)
+
+    run(work())
+
+
+class Held:
+    """Works out answers that wait until they may come; each says which it was, and takes no time."""
+
+    def __init__(self) -> None:
+        self.clock, self.free = Clock(), list[asyncio.Event]()
+        self.kept = KeptAnswers(self.clock)
+
+    async def make(self) -> Response:
+        self.free.append(asyncio.Event())
+        number = len(self.free)
+        await self.free[-1].wait()
+        return Response(str(number).encode())
+
+    async def ask(self, version: int, stale_s: int = 0) -> "asyncio.Task[tuple[bytes, str | None]]":
+        """Begin to ask, and return once the answer is being worked out or comes."""
+
+        async def asking() -> tuple[bytes, str | None]:
+            max_stale_ms.set(1_000 * stale_s)
+            found = await self.kept.of("question", self.make, version)
+            return found.body, found.headers.get("age")
+
+        task = asyncio.create_task(asking())
+        await settled(lambda: None)
+        return task
+
+
+def test_who_accepts_a_stale_answer_waits_for_the_one_that_is_being_worked_out():
+    async def work() -> None:
+        held = Held()
+        first, second = await held.ask(1, stale_s=1), await held.ask(2, stale_s=1)
+        held.clock.now_ms += 999
+        third, exact = await held.ask(3, stale_s=1), await held.ask(4)
+        assert len(held.free) == 2, "who accepts none has another"
+        for one in held.free:
+            one.set()
+        answers = [await one for one in (first, second, third, exact)]
+        assert answers == [(b"1", None), (b"1", "0"), (b"1", "0"), (b"2", None)]
+
+    run(work())
+
+
+def test_nobody_waits_for_an_answer_that_was_begun_before_what_they_accept():
+    async def work() -> None:
+        held = Held()
+        first = await held.ask(1, stale_s=1)
+        held.clock.now_ms += 1_000
+        second = await held.ask(2, stale_s=1)
+        held.free[1].set()
+        assert await second == (b"2", None)
+        held.free[0].set()
+        assert await first == (b"1", None)
+        assert await (await held.ask(3, stale_s=1)) == (b"2", "0"), "the one that was overtaken is not kept"
+
+    run(work())
+
+
+def test_an_answer_of_the_present_version_has_no_age_in_its_first_second():
+    async def work() -> None:
+        asked = Counted(cost_ms=0)
+        await asked.ask(1)
+        asked.clock.now_ms += 999
+        assert await asked.ask(1, stale_s=9) == (b"1", None)
+        assert await asked.ask(2, stale_s=9) == (b"1", "0")
+        asked.clock.now_ms += 1
+        assert await asked.ask(1, stale_s=9) == (b"1", "1")
+
+    run(work())
+
+
+def test_an_answer_comes_although_who_asked_first_has_gone():
+    async def work() -> None:
+        kept, pool, free = KeptAnswers(Clock()), WorkerPool("test", 1, PLENTY, alone()), threading.Event()
+        busy = asked(ANN, pool.run(free.wait))
+        await asyncio.sleep(0)
+
+        async def leaving() -> Response:
+            is_gone.set(lambda: True)
+            return await kept.of("question", lambda: pool.run(Response, b"42"))
+
+        first = asked(ANN, leaving())
+        await asyncio.sleep(0)
+        second = asked(BOB, kept.of("question", lambda: pool.run(Response, b"42")))
+        _, gone, found, _ = await asyncio.gather(busy, first, second, settled(free.set), return_exceptions=True)
+        assert (type(gone), found.body) == (CallerGone, b"42")
+        pool.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("size", [1, 30])
+def test_questions_of_one_user_push_out_none_of_others(size):
+    async def work() -> None:
+        kept, made = KeptAnswers(Clock(), most=40, most_bytes=400, share=4), list[object]()
+
+        async def ask(user: Submitter, question: int, bytes_: int) -> None:
+            async def make() -> Response:
+                made.append((user, question))
+                return Response(b"x" * bytes_)
+
+            await asked(user, kept.of((user, question), make))
+
+        for i in range(3):
+            await ask(BOB, i, 1)
+        for i in range(100):
+            await ask(EVE, i, size)
+        made.clear()
+        held = min(10, 100 // size)
+        for i in range(3):
+            await ask(BOB, i, 1)
+        for i in range(99, 99 - held, -1):
+            await ask(EVE, i, size)
+        assert made == []
+        await ask(EVE, 99 - held, size)
+        assert made == [(EVE, 99 - held)]
+        assert (len(kept._answers), kept._bytes) == (3 + held, 3 + held * size)
+
+    run(work())
+
+
+def test_what_is_kept_of_all_users_together_is_bounded():
+    async def work() -> None:
+        kept = KeptAnswers(Clock(), most=10, most_bytes=100, share=5)
+
+        async def make() -> Response:
+            return Response(b"x" * 11)
+
+        for i in range(50):
+            await asked(Submitter("red", f"user{i}"), kept.of(i, make))
+        assert (len(kept._answers), kept._bytes, len(kept._of_user)) == (9, 99, 9)
+        last = Submitter("red", "user49")
+        await asked(last, kept.of("large", lambda: asyncio.sleep(0, Response(b"x" * 21))))
+        assert (49 in kept._answers, "large" in kept._answers) == (True, False)
 
     run(work())
 

@@ -24,6 +24,7 @@ export const reachable = signal(true);
 /** Called when a token is refused. */
 let onSignedOut: () => void = () => {};
 let expiresMs = 0;
+let wroteMs = 0;
 const RENEW_BEFORE_MS = 6 * 3_600_000;
 
 export function whenSignedOut(call: () => void): void {
@@ -56,10 +57,16 @@ export async function send(method: string, path: string, sent: Sent = {}): Promi
     throw error;
   }
   reachable.value = true;
+  if (method !== "GET") wroteMs = Date.now();
   if (response.ok) return response;
   const details = await problemOf(response);
   if (response.status === 401 && token.value) onSignedOut();
   throw new Refused(response.status, details);
+}
+
+/** When this page last changed something (ms): what is asked for right after it must show that. */
+export function lastWriteMs(): number {
+  return wroteMs;
 }
 
 async function problemOf(response: Response): Promise<ProblemDetails> {
@@ -74,11 +81,12 @@ export async function get<T>(path: string, query: Query = {}, signal?: AbortSign
   return (await (await send("GET", path, { query, signal })).json()) as T;
 }
 
-/** Ask for an answer that may be up to `maxStaleS` old where the server would work on it for long; return its age (s), too. */
-export async function getKept<T>(path: string, query: Query, maxStaleS: number, signal?: AbortSignal): Promise<{ value: T; ageS: number }> {
+/** Ask for an answer that may be up to `maxStaleS` old; return its age (s), too, and whether something may have changed since. */
+export async function getKept<T>(path: string, query: Query, maxStaleS: number, signal?: AbortSignal): Promise<{ value: T; ageS: number; stale: boolean }> {
   const headers: Record<string, string> = maxStaleS ? { "Cache-Control": `max-stale=${maxStaleS}` } : {};
   const response = await send("GET", path, { query, signal, headers });
-  return { value: (await response.json()) as T, ageS: Number(response.headers.get("Age") ?? 0) };
+  const age = response.headers.get("Age");
+  return { value: (await response.json()) as T, ageS: Number(age ?? 0), stale: age !== null };
 }
 
 /** Send a change, safe to send again: each has a key of its own. */

@@ -6,7 +6,7 @@ import { A, Card, Empty, Head, Shown } from "../parts/basics";
 
 export function Page() {
   const alerts = useGet<AlertList>("/alerts");
-  useFresh(["jobs", "nodes"], alerts.reload, 10_000);
+  useFresh(["jobs", "nodes"], alerts, 10_000);
   return (
     <>
       <Head title={t("overview.alerts")} />

@@ -18,7 +18,7 @@ const FINISHED = ["succeeded", "failed", "cancelled"];
 export function Page(props: { id: string }) {
   const id = Number(props.id);
   const job = useGet<JobView>(`/jobs/${id}`);
-  useFresh(["jobs"], job.reload, 1_000, (changes) => !!changes.jobs_anew || !!changes.jobs?.some((one) => one.id === id));
+  useFresh(["jobs"], job, 1_000, (changes) => !!changes.jobs_anew || !!changes.jobs?.some((one) => one.id === id));
   const tab = query.value.get("tab") ?? "summary";
   return (
     <Shown of={job}>{(view) => (
@@ -78,7 +78,7 @@ function EditJob(props: { of: JobView; onClose: () => void; onDone: () => void }
 function Summary(props: { of: JobView }) {
   const { of } = props;
   const attempts = useGet<AttemptList>(`/jobs/${of.id}/attempts`);
-  useFresh(["jobs"], attempts.reload, 2_000, (changes) => !!changes.jobs?.some((one) => one.id === of.id));
+  useFresh(["jobs"], attempts, 2_000, (changes) => !!changes.jobs?.some((one) => one.id === of.id));
   return (
     <div class="grid">
       {of.state === "failed" ? <Diagnosed of={of} /> : null}
@@ -132,7 +132,7 @@ function Ended(props: { of: JobView }) {
 function Why(props: { of: JobView }) {
   const { of } = props;
   const why = useGet<Explanation>(`/jobs/${of.id}/explanation`);
-  useFresh(["jobs"], why.reload, 5_000);
+  useFresh(["jobs"], why, 5_000);
   const [edit, setEdit] = useState<Edit | null>(null);
   return (
     <Card title={of.state === "waiting" ? t("job.why") : t("job.now")}>
@@ -272,7 +272,7 @@ function Cost(props: { of: JobView }) {
 function Metrics(props: { id: number; live: boolean }) {
   const series = useGet<JobSeriesList>(`/jobs/${props.id}/series`);
   const reported = useGet<ReportedList>(`/jobs/${props.id}/reported`, { rank: Number(query.value.get("rank") ?? 0) });
-  useFresh(["jobs"], () => Promise.all([series.reload(), reported.reload()]), 5_000, (changes) => !!changes.jobs?.some((one) => one.id === props.id));
+  useFresh(["jobs"], [series, reported], 5_000, (changes) => !!changes.jobs?.some((one) => one.id === props.id));
   const everyMs = (reported.value?.size_bytes ?? 0) < QUICK_BYTES ? 5_000 : 15_000;
   useEffect(() => {
     const timer = props.live ? setInterval(() => document.hidden || reported.reload(), everyMs) : undefined;
@@ -317,7 +317,7 @@ function Noted(props: { of: JobSeries; until: number }) {
 
 function Story(props: { id: number }) {
   const records = useGet<LogRecord[]>(`/jobs/${props.id}/events`);
-  useFresh(["jobs"], records.reload, 3_000, (changes) => !!changes.jobs?.some((one) => one.id === props.id));
+  useFresh(["jobs"], records, 3_000, (changes) => !!changes.jobs?.some((one) => one.id === props.id));
   const [open, setOpen] = useState<number | null>(null);
   return (
     <Shown of={records}>{(list) => (

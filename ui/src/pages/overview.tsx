@@ -16,9 +16,9 @@ export function Page() {
   const nodes = useGet<NodeList>("/nodes", { limit: 1, fields: "name" });
   const alerts = useGet<AlertList>("/alerts");
   const latest = useGet<JobList>("/jobs", { limit: 8, sort: "newest", finished: true, fields: "id,name,state,user,tenant,submitted_ms,devices,reason" });
-  useFresh(["nodes"], nodes.reload, 3_000);
-  useFresh(["jobs"], latest.reload, 3_000);
-  useFresh(["jobs", "nodes"], alerts.reload, 10_000);
+  useFresh(["nodes"], nodes, 3_000);
+  useFresh(["jobs"], latest, 3_000);
+  useFresh(["jobs", "nodes"], alerts, 10_000);
   const sums = counts.value;
   return (
     <>

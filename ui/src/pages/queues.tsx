@@ -9,7 +9,7 @@ import { A, Bar, Card, Empty, Head, Shown } from "../parts/basics";
 export function Page() {
   const queues = useGet<QueueList>("/queues");
   const quotas = useGet<QuotaList>("/quotas");
-  useFresh(["jobs"], () => Promise.all([queues.reload(), quotas.reload()]), 4_000);
+  useFresh(["jobs"], [queues, quotas], 4_000);
   const [resource, setResource] = useState("devices");
   const resources = useMemo(() => [...new Set(["devices", ...(quotas.value?.quotas.map((row) => row.resource) ?? [])])], [quotas.value]);
   return (

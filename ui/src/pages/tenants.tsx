@@ -28,7 +28,7 @@ export function Tenants() {
   const config = useGet<ConfigView>("/config");
   const quotas = useGet<QuotaList>("/quotas");
   const accounts = useGet<AccountList>("/accounts", {}, 3_600);
-  useFresh(["jobs"], quotas.reload, 5_000);
+  useFresh(["jobs"], quotas, 5_000);
   const [open, setOpen] = useState<Open | null>(null);
   const [sought, setSought] = useState("");
   const held = useMemo(() => heldBy(quotas.value), [quotas.value]);
@@ -124,7 +124,7 @@ function Edit(props: Form) {
 export function Quotas() {
   const config = useGet<ConfigView>("/config");
   const quotas = useGet<QuotaList>("/quotas");
-  useFresh(["jobs"], quotas.reload, 5_000);
+  useFresh(["jobs"], quotas, 5_000);
   const [open, setOpen] = useState<Open | null>(null);
   const used = useMemo(() => new Map(quotas.value?.quotas.filter((row) => row.kind === "queue" && row.resource === "devices").map((row) => [row.name, row.used])), [quotas.value]);
   return (

@@ -23,7 +23,7 @@ export function Page() {
   const by = q.get("by") ?? "node";
   const tint = (q.get("colour") ?? "tenant") as Colouring;
   const timeline = useGet<TimelineView>("/timeline", { from: new Date(from).toISOString(), until: new Date(until).toISOString(), by, user: q.get("user") ?? "", tenant: q.get("tenant") ?? "", limit: 200, cursor: q.get("cursor") ?? "" });
-  useFresh(["jobs"], timeline.reload, 10_000, () => !fixed);
+  useFresh(["jobs"], timeline, 10_000, () => !fixed);
   const show = (begin: number, end: number) => {
     const wide = Math.min(MOST, Math.max(LEAST, end - begin));
     const middle = (begin + end) / 2;

@@ -42,8 +42,12 @@ def cluster_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.get("/api/v1/cluster", **returns(api.ClusterView))
     async def show_cluster(who: caller) -> Response:
         """Sum up the cluster."""
-        series = backend.metrics.series() if who.sees_all else ()
-        return answer(cluster_view(backend.state, backend.name, series))
+
+        async def work() -> Response:
+            series = backend.metrics.series() if who.sees_all else ()
+            return answer(cluster_view(backend.state, backend.name, series))
+
+        return await backend.shared(("cluster", who.sees_all), work)
 
     job, cluster = answer(request_schema()).body, answer(cluster_schema()).body
 
@@ -74,14 +78,14 @@ def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     async def list_alerts(who: caller, query: Annotated[ListQuery, list_query(ALERTS)]) -> Response:
         """List alerts, most severe first: jobs that can never start, and other problems."""
         last, now_ms, sight = backend.service.controller.last_plan, backend.clock.unix_ms(), who.sight
+        own = token_alerts(backend.state, who, now_ms)
 
         def compute() -> Response:
             found = alerts(backend.state, now_ms, last, sight)
             mine = [alert_for(one, who) for one in found if one.job_ids or sight is None]
-            rows = [*token_alerts(backend.state, who, now_ms), *mine]
-            return paged(ALERTS, query, rows, api.AlertList)
+            return paged(ALERTS, query, [*own, *mine], api.AlertList)
 
-        question = ("alerts", sight, who.user, who.delegated, query.question)
+        question = ("alerts", sight, tuple(own), query.question)
         return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute), backend.state.seq)
 
     @app.get("/api/v1/defrag", **returns(DefragList))

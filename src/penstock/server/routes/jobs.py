@@ -1,7 +1,7 @@
 """Routes about jobs: submit, list, show, explain, cancel, outputs."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, Path, Query, Request
@@ -187,7 +187,13 @@ def _list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) ->
             query = query if query.sort else replace(query, sort="newest")
             far = (finished or FINAL_STATES.intersection(states)) and query.given  # a search may look at many
             pool = backend.pools.heavy if far or len(backend.state.jobs) > LIST_AT_ONCE else backend.pools.reads
-            return await pool.run(jobs.page, who, query, finished=finished, fold_arrays=fold_arrays)
+
+            def page() -> Awaitable[Response]:
+                return pool.run(jobs.page, who, query, finished=finished, fold_arrays=fold_arrays)
+
+            if query.cursor:
+                return await page()
+            return await backend.shared(("jobs", who.sight, query.question, finished, fold_arrays), page)
 
         def compute() -> Response:
             found: list[api.JobView] = []

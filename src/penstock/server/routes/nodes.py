@@ -1,7 +1,7 @@
 """Routes about nodes: list them, close and open them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import FastAPI, Path, Query
@@ -35,6 +35,8 @@ from penstock.server.tables import (
 )
 from penstock.server.views.cluster import node_view
 
+OF_SIGHT = frozenset({"drain_reason", "devices", "jobs", "shut_to"})
+"""Fields that depend on who asks."""
 NodePath = Annotated[str, Path(max_length=63, description="name of the node")]
 
 
@@ -138,7 +140,12 @@ def node_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.get("/api/v1/nodes", **returns(api.NodeList))
     async def list_nodes(who: caller, query: Annotated[ListQuery, list_query(NODES)]) -> Response:
         """List nodes with their devices and who holds them; of jobs of others only that they do."""
-        return await backend.pools.reads.run(_listed, backend.state, backend.connected(), who, query)
+
+        def work() -> Awaitable[Response]:
+            return backend.pools.reads.run(_listed, backend.state, backend.connected(), who, query)
+
+        for_all = query.fields and OF_SIGHT.isdisjoint(query.fields)
+        return await backend.shared(("nodes", "all" if for_all else who.sight, query.question), work)
 
     @app.get("/api/v1/nodes/{node}", **returns(api.NodeView))
     async def show_node(who: caller, node: NodePath) -> Response:

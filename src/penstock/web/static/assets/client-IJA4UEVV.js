@@ -1,1 +1,0 @@
-import{A as j,B as k,C as l,D as m,E as n,F as o,G as p,r as a,s as b,t as c,u as d,v as e,w as f,x as g,y as h,z as i}from"./chunk-OE5L2EXV.js";import"./chunk-Z62KPHFF.js";export{a as Refused,e as administers,h as apiUrl,m as begin,j as get,k as getKept,n as logIn,o as logInWith,d as maySubmit,c as me,l as post,f as reachable,p as renew,i as send,b as token,g as whenSignedOut};

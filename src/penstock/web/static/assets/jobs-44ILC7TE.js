@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-DJCE7QGC.js";import"./chunk-SYOKG2IM.js";import"./chunk-A7HXCQTA.js";import"./chunk-CPBIOK4Z.js";import"./chunk-OE5L2EXV.js";import"./chunk-Z62KPHFF.js";export{b as Act,a as Page};
