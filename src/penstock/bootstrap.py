@@ -117,7 +117,12 @@ def simulated_of(nodes: Sequence[VirtualNode]) -> list[tuple[Device, ...]]:
     """Return the simulated devices of each node, as they are declared."""
     return [
         simulated(
-            n.simulated_count, n.simulated_model, n.simulated_memory_bytes, mig=n.simulated_mig, links=n.simulated_links
+            n.simulated_count,
+            n.simulated_model,
+            n.simulated_memory_bytes,
+            mig=n.simulated_mig,
+            links=n.simulated_links,
+            isolation=n.simulated_isolation,
         )
         for n in nodes
     ]

@@ -151,6 +151,8 @@ class DeviceView(msgspec.Struct, frozen=True):
     healthy: bool = True
     mig: bool = False
     """It may be cut into MIG instances."""
+    isolation: str = "none"
+    """The strongest level that fractions of it reach in this pool; MIG instances reach `hardware`."""
 
 
 class NodeView(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Devices that do not exist, as a cluster file declares them: so that pools of any size can be tried anywhere."""
 
-from penstock.core.model.resources import Device, DeviceLink
+from penstock.core.model.resources import Device, DeviceLink, Isolation
 
 
 def simulated(
@@ -10,11 +10,13 @@ def simulated(
     *,
     mig: bool = False,
     links: tuple[tuple[int, ...], ...] | None = None,
+    isolation: Isolation = "cooperative",
 ) -> tuple[Device, ...]:
     """Return `count` devices that do not exist, four to a NUMA node.
 
     Args:
         mig: whether they may be cut into hardware partitions.
+        isolation: the strongest level that fractions of them reach.
         links: groups of indexes that NVLink joins, each with each; None joins them in pairs.
     """
     groups = links if links is not None else tuple((i, i + 1) for i in range(0, count - 1, 2))
@@ -31,6 +33,7 @@ def simulated(
             uuid=f"SIM-{index}",
             simulated=True,
             mig=mig,
+            isolation=isolation,
         )
         for index in range(count)
     )

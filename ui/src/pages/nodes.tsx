@@ -161,6 +161,7 @@ function Detail(props: { of: NodeView; onClose: () => void; reload: () => void }
               <td class="number">{device.index}</td>
               <td>{device.model}{device.simulated ? <span class="faint"> {t("device.simulated")}</span> : null}</td>
               <td><State of={kindOf(of, device)} kind="device_state" /></td>
+              <td class="faint">{device.isolation && device.isolation !== "none" ? <span title={t("device.isolation")}>{word("isolation", device.isolation)}</span> : null}</td>
               <td>{device.job !== null ? <A to={`/jobs/${device.job}`}>{`#${device.job}`}</A> : device.held ? <span class="faint">{t("nodes.others")}</span> : null}</td>
             </tr>
           ))}

@@ -34,7 +34,15 @@ from penstock.core.model import jobs as m
 from penstock.core.model.errors import nearest
 from penstock.core.model.ids import PoolName
 from penstock.core.model.quantities import MILLI, parse_milli, parse_rate_bps, parse_size_bytes
-from penstock.core.model.resources import LINK_KINDS, DeviceAsk, LinkKind, ReplicaAsk, Resources
+from penstock.core.model.resources import (
+    ISOLATION_LEVELS,
+    LINK_KINDS,
+    DeviceAsk,
+    Isolation,
+    LinkKind,
+    ReplicaAsk,
+    Resources,
+)
 from penstock.core.place.mig import GEOMETRIES
 
 REPLICAS_MAX = 10_000
@@ -50,7 +58,8 @@ TOPOLOGY_WORDS: dict[str, m.TopologyScope] = {
     "same_rack": "rack",
     "spread": "spread",
 }
-DEVICE_FIELDS = ("count", "share", "memory_limit", "profile", "vendor", "model", "memory", "capability", "link")
+DEVICE_FIELDS = ("count", "share", "memory_limit", "profile", "vendor", "model", "memory", "capability", "link",
+                 "isolation")  # fmt: skip
 PLACEMENTS: tuple[str, ...] = get_args(cluster.PlacementPolicy)
 _PROFILE = re.compile(r"[12347]g\.[1-9][0-9]{0,3}gb([+-][a-z]+(\.[a-z]+)?)?")
 _PROFILES = tuple(sorted({profile.name for geometry in GEOMETRIES for profile in geometry.profiles}))
@@ -140,6 +149,10 @@ def _devices(reader: Reader, field: str, value: Any) -> DeviceAsk | None:
     if "link" in value:
         chosen = inner.word("link", value["link"], LINK_KINDS, "node")
         link = next(k for k in LINK_KINDS if k == chosen)
+    isolation: Isolation = "none"
+    if "isolation" in value:
+        level = inner.word("isolation", value["isolation"], ISOLATION_LEVELS[1:], "driver")
+        isolation = next(known for known in ISOLATION_LEVELS if known == level)
     share_milli, limit_bytes = _share(inner, value, count)
     ask = DeviceAsk(
         count=count,
@@ -151,6 +164,7 @@ def _devices(reader: Reader, field: str, value: Any) -> DeviceAsk | None:
         share_milli=share_milli,
         share_memory_bytes=limit_bytes,
         profile=_profile(inner, value, count),
+        isolation=isolation,
     )
     return ask if count else None
 
@@ -283,6 +297,9 @@ _DEVICES_SCHEMA: Json = {
             memory=described(SIZE, "least memory of each device (any)"),
             capability=described({**QUANTITY, "examples": ["8.0"]}, "least compute capability of each device (any)"),
             link=described({"enum": list(LINK_KINDS)}, "slowest link between the devices of a replica (any)"),
+            isolation=described(
+                {"enum": list(ISOLATION_LEVELS[1:])}, "weakest isolation of a part of a device that it accepts (any)"
+            ),
         ),
     ]
 }

@@ -17,10 +17,12 @@ from penstock.core.config.fields import (
     pairs,
     size,
     text,
+    word,
 )
 from penstock.core.config.reader import Reader
 from penstock.core.model.cluster import DEFAULT_POOL
 from penstock.core.model.ids import PoolName
+from penstock.core.model.resources import ISOLATION_LEVELS, Isolation
 
 DEVICES_PER_NODE_MAX = 1_024
 
@@ -42,6 +44,7 @@ class VirtualNode(msgspec.Struct, frozen=True, omit_defaults=True):
     simulated_mig: bool = False
     simulated_links: tuple[tuple[int, ...], ...] | None = None
     """Groups of simulated devices that NVLink joins, each with each; None joins them in pairs."""
+    simulated_isolation: Isolation = "cooperative"
 
 
 def _read_links(reader: Reader, field: str, value: Any) -> tuple[tuple[int, ...], ...] | None:
@@ -66,6 +69,9 @@ _SIMULATED = {
     "model": text("model", at="simulated_model"),
     "memory": size("memory of each device", at="simulated_memory_bytes", example="80GiB"),
     "mig": flag("MIG partitions are supported", at="simulated_mig"),
+    "isolation": word(
+        "strongest isolation of their fractions", ISOLATION_LEVELS[:-1], "cooperative", at="simulated_isolation"
+    ),
     "links": Field(
         _read_links,
         {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},

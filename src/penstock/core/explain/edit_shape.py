@@ -8,7 +8,7 @@ from penstock.core.explain.search import Edits, Search, request
 from penstock.core.explain.shortage import amount
 from penstock.core.model.jobs import JobSpec, Topology, TopologyScope
 from penstock.core.model.quantities import exact_size, format_milli
-from penstock.core.model.resources import LINK_KINDS, RESOURCE_FIELDS, Device, ReplicaAsk
+from penstock.core.model.resources import ISOLATION_LEVELS, LINK_KINDS, RESOURCE_FIELDS, Device, ReplicaAsk
 from penstock.core.place import mig
 
 FIELDS = {"cpu_milli": "cpus", "memory_bytes": "memory", "storage_bytes": "storage", "bandwidth_bps": "bandwidth"}
@@ -130,7 +130,7 @@ def models(search: Search) -> Edits:
 
 
 def device_filters(search: Search) -> Edits:
-    """Less demanding devices: memory, capability, vendor, links."""
+    """Less demanding devices: memory, capability, vendor, isolation, links."""
     ask = search.devices
     if ask is None:
         return
@@ -146,6 +146,12 @@ def device_filters(search: Search) -> Edits:
         yield request("devices.capability", old, new, f"devices.capability: {new} instead of {old}")
     if ask.vendor and search.starts(search.with_devices(vendor="")):
         yield request("devices.vendor", ask.vendor, None, "devices.vendor: accept any")
+    for weaker in reversed(ISOLATION_LEVELS[: ISOLATION_LEVELS.index(ask.isolation)]):
+        if search.starts(search.with_devices(isolation=weaker)):
+            new = weaker if weaker != "none" else None
+            text = f"devices.isolation: {f'{weaker} instead of {ask.isolation}' if new else 'accept any'}"
+            yield request("devices.isolation", ask.isolation, new, text)
+            break
     farther = LINK_KINDS[LINK_KINDS.index(ask.link) + 1 :] if ask.link is not None and ask.count > 1 else ()
     for kind in farther if farther and search.hopeful(search.with_devices(link=None)) else ():
         if search.starts(search.with_devices(link=kind)):

@@ -113,6 +113,11 @@ CONSTRAINTS: dict[str, Reason] = {
         "nodes with room have devices with too little memory", "a smaller `memory` of devices", shortage=True
     ),
     "capability": Reason("nodes with room have devices of too low capability", "a lower `capability`", shortage=True),
+    "isolation": Reason(
+        "nodes with room isolate parts of devices less than it requires",
+        "a weaker `isolation`, a pool with `virtualization: mps`, or a MIG profile",
+        shortage=True,
+    ),
     "node_lost": Reason("nodes with room are lost", "bring them back", shortage=True),
     "node_joining": Reason("nodes with room are joining", "nothing: they report soon", shortage=True),
     "node_draining": Reason("nodes with room are being drained", "open them again", shortage=True),

@@ -21,15 +21,18 @@ from penstock.core.model.words import agree, counted
 from penstock.core.place.capacity import NodeCapacity
 from penstock.core.place.fit import HOST_REASONS, REASON_TEXT, Need, capacity, eligible, host_reason
 from penstock.core.place.gang import replicas_possible
+from penstock.core.place.isolation import isolation_offered
 
 WORDS = {"cpu_milli": "CPUs", "memory_bytes": "memory", "storage_bytes": "storage", "bandwidth_bps": "bandwidth"}
 _FILTERS = ("node_lost", "node_joining", "node_draining", "node_shut_to_tenant", "reserved", "label", "taint",
-            "anti_affinity", "affinity", "spread", "vendor", "model", "device_memory", "capability")  # fmt: skip
+            "anti_affinity", "affinity", "spread", "vendor", "model", "device_memory", "capability",
+            "isolation")  # fmt: skip
 _LIFTED: dict[str, tuple[str, object]] = {
     "vendor": ("vendor", ""),
     "model": ("models", ()),
     "device_memory": ("memory_min_bytes", 0),
     "capability": ("capability_min", (0, 0)),
+    "isolation": ("isolation", "none"),
 }
 
 
@@ -320,7 +323,11 @@ def _ruled_out(scene: Scene) -> Iterator[Constraint]:
             text = (
                 f"{node_text(reason, len(names))} and {agree('have ', len(names))}room for {counted(room, 'replica')}: "
             )
-            yield Constraint(reason, text + listed(names), len(names), "nodes", names[0])
+            text += listed(names)
+            if reason == "isolation":
+                shapes = (cluster.free_of(n).shape for n, code in enumerate(scene.refusals) if code == reason)
+                text += f"; {isolation_offered(scene.gang, shapes)}"
+            yield Constraint(reason, text, len(names), "nodes", names[0])
 
 
 def lifted(need: Need, reason: str) -> Need:

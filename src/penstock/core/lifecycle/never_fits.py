@@ -14,9 +14,11 @@ from penstock.core.model.refused import refused_text
 from penstock.core.model.resources import EXTENDED_SHORT, Resources
 from penstock.core.model.words import counted
 from penstock.core.place import mig
+from penstock.core.place.capacity import shape_of
 from penstock.core.place.fit import HOST_REASONS
 from penstock.core.place.gang import replicas_possible, roomiest
 from penstock.core.place.index import ClusterIndex
+from penstock.core.place.isolation import isolation_offered
 from penstock.core.state.state import State
 
 POOLS_TRIED_MAX = 8
@@ -110,6 +112,8 @@ def _remedies(state: State, ask: GangAsk, codes: Sequence[str]) -> Iterator[str]
     if "virtualization" in codes:
         given = next((one.virtualization for one in state.config.pools if one.name == ask.pool), "any")
         yield f"pool '{ask.pool}' gives out {_GIVEN.get(given, given)}"
+    if "isolation" in codes:
+        yield isolation_offered(ask, (shape_of(n, state.config.virtualization) for n in state.nodes.values()))
     if "profile" in codes:
         yield _profiles(specs, ask.pool)
     if "device_links" in codes:

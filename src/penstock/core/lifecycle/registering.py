@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from penstock.core.config.nodes import DEVICES_PER_NODE_MAX
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Incarnation
-from penstock.core.model.resources import RESOURCE_FIELDS, Device, Resources
+from penstock.core.model.resources import ISOLATION_LEVELS, RESOURCE_FIELDS, Device, Resources
 
 AMOUNT_MAX = 2**60
 """Of any one resource: an exbibyte, or a million times a million cores in thousandths."""
@@ -128,7 +128,8 @@ def _device(said: Device, known: Device) -> Device:
     """Return the device as it is known; a replaced or failed device is unhealthy, so no job gets it."""
     memory_bytes = min(said.memory_bytes, known.memory_bytes)
     healthy = known.healthy and said.healthy and not _is_another(said, known)
-    return replace(known, memory_bytes=memory_bytes, healthy=healthy, mig=known.mig and said.mig)
+    isolation = min(known.isolation, said.isolation, key=ISOLATION_LEVELS.index)
+    return replace(known, memory_bytes=memory_bytes, healthy=healthy, mig=known.mig and said.mig, isolation=isolation)
 
 
 def _is_another(said: Device, known: Device) -> bool:
@@ -136,4 +137,6 @@ def _is_another(said: Device, known: Device) -> bool:
 
 
 def _beyond(said: Device, known: Device) -> bool:
-    return _is_another(said, known) or said.memory_bytes > known.memory_bytes or (said.mig and not known.mig)
+    if _is_another(said, known) or said.memory_bytes > known.memory_bytes or (said.mig and not known.mig):
+        return True
+    return ISOLATION_LEVELS.index(said.isolation) > ISOLATION_LEVELS.index(known.isolation)

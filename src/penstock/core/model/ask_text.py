@@ -2,7 +2,7 @@
 
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.quantities import format_milli, format_size
-from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
+from penstock.core.model.resources import ISOLATION_LEVELS, DeviceAsk, Isolation, ReplicaAsk, Resources
 from penstock.core.model.selectors import terms_text
 from penstock.core.model.words import counted
 
@@ -57,7 +57,13 @@ def device_text(ask: DeviceAsk) -> str:
     text += f" of at least {format_size(ask.memory_min_bytes)} each" if ask.memory_min_bytes else ""
     if ask.capability_min != (0, 0):
         text += f" of capability {'.'.join(map(str, ask.capability_min))} or higher"
+    text += f" with {isolation_text(ask.isolation)}" if ask.isolation != "none" else ""
     return text + (f" joined by {ask.link}" if ask.link else "")
+
+
+def isolation_text(level: Isolation) -> str:
+    """Return a required level in words: `cooperative isolation or stronger`."""
+    return f"{level} isolation" + (" or stronger" if level != ISOLATION_LEVELS[-1] else "")
 
 
 def placement_text(gang: GangAsk) -> str:

@@ -21,6 +21,7 @@ REASON_TEXT: dict[str, str] = {
     "model": "have no device of an accepted model",
     "device_memory": "have devices with too little memory",
     "capability": "have devices of too low compute capability",
+    "isolation": "isolate parts of devices less than required",
     "device_failed": "have failed devices",
     "devices_too_few": "have too few devices, even when empty",
     "devices_short": "have too few devices free",

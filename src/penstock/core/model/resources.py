@@ -14,6 +14,17 @@ Virtualization = Literal["any", "none", "time_slicing", "mps", "mig"]
 """Which parts of devices a pool gives out: fractions and MIG instances, neither, fractions alone (shared in time, or
 through MPS where the node runs it), MIG instances alone. Whole devices always."""
 
+Isolation = Literal["none", "watched", "cooperative", "driver", "hardware"]
+ISOLATION_LEVELS: tuple[Isolation, ...] = ("none", "watched", "cooperative", "driver", "hardware")
+"""What keeps one part of a device within its memory, from weakest to strongest.
+
+- `none`: nothing.
+- `watched`: the agent measures the memory of each program, and stops the one that exceeds its part.
+- `cooperative`: the program's framework keeps a limit that it gets in its environment, too.
+- `driver`: the driver refuses memory beyond the limit (NVIDIA MPS).
+- `hardware`: a partition with memory of its own (MIG), or the whole device.
+"""
+
 LinkKind = Literal["nvlink", "pcie", "numa", "node"]
 LINK_KINDS: tuple[LinkKind, ...] = ("nvlink", "pcie", "numa", "node")
 """From closest to farthest."""
@@ -128,6 +139,14 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     healthy: bool = True
     mig: bool = False
     """The operator lets it be cut into hardware partitions (MIG)."""
+    isolation: Isolation = "none"
+    """The strongest level that its node reaches for fractions of it; `driver` where its pool gives them out by MPS."""
+
+    def isolated_within(self, virtualization: Virtualization) -> "Device":
+        """Return the device as a pool gives it out: only where fractions run through MPS does the driver limit them."""
+        if self.isolation != "driver" or virtualization == "mps":
+            return self
+        return msgspec.structs.replace(self, isolation="cooperative")
 
 
 class Discovery(msgspec.Struct, frozen=True):
@@ -157,6 +176,8 @@ class DeviceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     """Memory limit of a fraction; 0 takes the fraction of the device's memory."""
     profile: str = ""
     """A MIG profile such as `3g.40gb`."""
+    isolation: Isolation = "none"
+    """The weakest level of isolation that it accepts for its part of a device."""
 
     @property
     def whole(self) -> bool:
@@ -192,7 +213,13 @@ class DeviceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
             return "device_memory"
         if device.capability < self.capability_min:
             return "capability"
-        return None
+        return None if self.isolation == "none" or self.is_isolated_on(device) else "isolation"
+
+    def is_isolated_on(self, device: Device) -> bool:
+        """Return whether a part of `device` reaches the level required; whole devices and MIG instances always do."""
+        if self.whole or self.profile:
+            return True
+        return ISOLATION_LEVELS.index(device.isolation) >= ISOLATION_LEVELS.index(self.isolation)
 
 
 Models = tuple[tuple[str, int], ...]

@@ -231,7 +231,11 @@ class NodeCapacity(NamedTuple):
 def shape_of(node: Node, pools: Mapping[PoolName, Virtualization] = MappingProxyType({})) -> NodeShape:
     """Return the shape of a node; `pools` are the pools that do not give out every kind of part of their devices."""
     spec = node.spec
-    return NodeShape(spec.pool, spec.labels, spec.capacity, spec.devices, pools.get(spec.pool, "any"), spec.taints)
+    given = pools.get(spec.pool, "any")
+    devices = spec.devices
+    if any(device.isolation == "driver" for device in devices):
+        devices = tuple(device.isolated_within(given) for device in devices)
+    return NodeShape(spec.pool, spec.labels, spec.capacity, devices, given, spec.taints)
 
 
 def opened_shape(node: Node, shape: NodeShape) -> NodeShape:
@@ -297,7 +301,7 @@ def closed_reason(node: Node) -> str:
 def _device_key(device: Device) -> tuple[Any, ...]:
     links = tuple((link.peer, link.kind) for link in device.links)
     facts = (device.vendor, device.model, device.memory_bytes, device.capability, device.numa_node)
-    return (*facts, device.healthy, device.mig, links)
+    return (*facts, device.healthy, device.mig, device.isolation, links)
 
 
 def _neighbours(devices: tuple[Device, ...], kind: LinkKind) -> tuple[frozenset[int], ...]:

@@ -91,7 +91,9 @@ class StateTable:
     def _kind_of(self, shape: NodeShape) -> int:
         if not shape.devices:
             return -1
-        key = frozenset((d.vendor, d.model, d.memory_bytes, d.capability, d.healthy) for d in shape.devices)
+        key = frozenset(
+            (d.vendor, d.model, d.memory_bytes, d.capability, d.healthy, d.isolation) for d in shape.devices
+        )
         found = self._kind_ids.get(key)
         if found is None:
             found = self._kind_ids[key] = len(self.kinds)

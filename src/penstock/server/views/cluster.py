@@ -56,8 +56,9 @@ def node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) ->
                 d.index in held,
                 d.healthy,
                 d.mig,
+                d.isolation,
             )
-            for d in node.spec.devices
+            for d in free.shape.devices
         ],
         jobs=sorted({job_id for job_id, _ in (list(load.replicas) if load else []) if shown(job_id) is not None}),
         connected=connected,
