@@ -153,6 +153,8 @@ class DeviceView(msgspec.Struct, frozen=True):
     """It may be cut into MIG instances."""
     isolation: str = "none"
     """The strongest level that fractions of it reach in this pool; MIG instances reach `hardware`."""
+    promised_bytes: int = 0
+    """Of its memory, to the fractions that hold it; more than it has where its pool oversubscribes memory."""
 
 
 class NodeView(msgspec.Struct, frozen=True):

@@ -59,6 +59,7 @@ def device_text(device: api.DeviceView) -> str:
     text += ", simulated" if device.simulated else ""
     text += ", MIG" if device.mig else ""
     text += f", fractions {device.isolation}" if device.isolation != "none" else ""
+    text += f", {format_size(device.promised_bytes)} promised" if device.promised_bytes else ""
     text += "" if device.healthy else ", failed"
     holder = f"held by job {device.job}" if device.job is not None else "held by another tenant's job"
     return f"{text}: {holder if is_held(device) else 'free'}"

@@ -11,7 +11,8 @@ from penstock.core.lifecycle.registering import believed
 from penstock.core.model.cluster import Pool
 from penstock.core.model.events import ConfigChanged
 from penstock.core.model.resources import ISOLATION_LEVELS, DeviceAsk
-from penstock.core.place.capacity import shape_of
+from penstock.core.place.capacity import empty, shape_of
+from penstock.core.place.state_table import StateTable
 from penstock.testing.builders import device, job_spec, node
 from penstock.testing.harness import World
 
@@ -61,12 +62,14 @@ def test_a_pool_that_changes_to_mps_offers_the_driver_level_from_then_on():
 
 
 def test_devices_of_unequal_isolation_are_told_apart_on_one_node_and_between_nodes():
-    w = world(node("a", devices(1, "watched")), node("b", (device(0), device(1, isolation="cooperative"))))
+    mixed = (device(0), device(1, isolation="cooperative"))
+    w = world(node("a", devices(2, "none")), node("b", devices(2, "watched")), node("c", mixed))
     w.submit(1, **half("cooperative"))
     (start,) = w.plan().starts
-    assert [(place.node, place.devices) for place in start.places] == [("b", (1,))]
-    shapes = {shape_of(one) for one in w.state.nodes.values()}
-    assert len(shapes) == 2
+    assert [(place.node, place.devices) for place in start.places] == [("c", (1,))]
+    table = StateTable()
+    states = {table.id_of(empty(shape_of(one))) for one in w.state.nodes.values()}
+    assert (len(states), len(table.kinds)) == (3, 3)
 
 
 def test_what_no_device_reaches_is_refused_at_submit_with_numbers():
@@ -85,7 +88,7 @@ def test_a_job_that_waits_for_isolation_is_given_the_numbers_and_an_edit():
     found = explain(w.state, w.state.jobs[job], w.now)
     (one,) = (c for c in found.constraints if c.code == "isolation")
     assert one.text == (
-        "2 nodes isolate parts of devices less than required and have room for 12 replicas: a, b; "
+        "2 nodes isolate parts of devices less than required and have room for 2 replicas: a, b; "
         "6 devices offer at most watched isolation, the job requires cooperative"
     )
     assert found.refused == {"isolation": 2}

@@ -481,6 +481,7 @@ export type Device = {
   simulated?: boolean;
   healthy?: boolean;
   mig?: boolean;
+  isolation?: "cooperative" | "driver" | "hardware" | "none" | "watched";
 };
 
 /** The accelerators one replica needs: `count` of them, all satisfying every other field. */
@@ -494,6 +495,8 @@ export type DeviceAsk = {
   share_milli?: number;
   share_memory_bytes?: number;
   profile?: string;
+  isolation?: "cooperative" | "driver" | "hardware" | "none" | "watched";
+  oversubscribe?: boolean;
 };
 
 /** Devices by state; each is in one. */
@@ -521,6 +524,8 @@ export type DeviceView = {
   held: boolean;
   healthy: boolean;
   mig: boolean;
+  isolation: string;
+  promised_bytes: number;
 };
 
 /** One job. */
@@ -1589,6 +1594,7 @@ export type Pool = {
   reserve_milli?: number;
   speeds?: Array<Array<unknown>>;
   virtualization?: "any" | "mig" | "mps" | "none" | "time_slicing";
+  memory_oversubscription_milli?: number;
 };
 
 export type PoolList = {

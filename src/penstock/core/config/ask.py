@@ -59,7 +59,7 @@ TOPOLOGY_WORDS: dict[str, m.TopologyScope] = {
     "spread": "spread",
 }
 DEVICE_FIELDS = ("count", "share", "memory_limit", "profile", "vendor", "model", "memory", "capability", "link",
-                 "isolation")  # fmt: skip
+                 "isolation", "oversubscribe")  # fmt: skip
 PLACEMENTS: tuple[str, ...] = get_args(cluster.PlacementPolicy)
 _PROFILE = re.compile(r"[12347]g\.[1-9][0-9]{0,3}gb([+-][a-z]+(\.[a-z]+)?)?")
 _PROFILES = tuple(sorted({profile.name for geometry in GEOMETRIES for profile in geometry.profiles}))
@@ -165,6 +165,7 @@ def _devices(reader: Reader, field: str, value: Any) -> DeviceAsk | None:
         share_memory_bytes=limit_bytes,
         profile=_profile(inner, value, count),
         isolation=isolation,
+        oversubscribe=_oversubscribe(inner, value),
     )
     return ask if count else None
 
@@ -205,6 +206,13 @@ def _share(inner: Reader, value: Mapping[str, Any], count: int) -> tuple[int, in
             "share", value["share"], "either a share or a count: a replica with a share has a part of one device"
         )
     return milli, limit
+
+
+def _oversubscribe(inner: Reader, value: Mapping[str, Any]) -> bool:
+    allowed = inner.flag("oversubscribe", value.get("oversubscribe", False), default=False)
+    if allowed and "share" not in value:
+        inner.wrong("oversubscribe", True, "only together with a share: memory of whole devices is theirs alone")
+    return allowed
 
 
 def _limit_bytes(value: Any) -> int:
@@ -299,6 +307,11 @@ _DEVICES_SCHEMA: Json = {
             link=described({"enum": list(LINK_KINDS)}, "slowest link between the devices of a replica (any)"),
             isolation=described(
                 {"enum": list(ISOLATION_LEVELS[1:])}, "weakest isolation of a part of a device that it accepts (any)"
+            ),
+            oversubscribe=described(
+                BOOLEAN,
+                "its part may share a device of which more memory is promised than there is",
+                default=False,
             ),
         ),
     ]

@@ -22,8 +22,8 @@ from penstock.core.config.fields import (
 from penstock.core.config.reader import Reader
 from penstock.core.model import cluster as c
 from penstock.core.model.ids import NodeName, is_node_name
-from penstock.core.model.quantities import format_time, parse_part_milli
-from penstock.core.model.resources import Virtualization
+from penstock.core.model.quantities import MILLI, format_time, parse_milli, parse_part_milli
+from penstock.core.model.resources import OVERSUBSCRIPTION_MAX, Virtualization
 from penstock.core.order.extension import NAME_CHARACTERS
 
 ENTRIES_MAX = 10_000
@@ -53,6 +53,17 @@ def _read_reserve(reader: Reader, field: str, value: Any) -> int:
     except ValueError:
         reader.wrong(field, value, "a part of the pool's devices from 0 to 1, such as 0.15 or 15%")
         return 0
+
+
+def _read_oversubscription(reader: Reader, field: str, value: Any) -> int:
+    try:
+        factor_milli = parse_milli(value)
+    except ValueError:
+        factor_milli = 0
+    if not MILLI <= factor_milli <= OVERSUBSCRIPTION_MAX * MILLI:
+        reader.wrong(field, value, f"a factor from 1 (none) to {OVERSUBSCRIPTION_MAX}, such as 1.5")
+        return MILLI
+    return factor_milli
 
 
 _FACTOR = number("", "a number above 0 in steps of 0.001, such as 2.2", low=1, high=10**9)
@@ -109,6 +120,13 @@ POOL = Section(
             _SPEEDS,
             "relative speed and cost of each device model, for jobs that accept several",
             write=_plain_speeds,
+        ),
+        "memory_oversubscription": Field(
+            _read_oversubscription,
+            QUANTITY,
+            "how much of a device's memory may be promised to fractions that all allow it, such as 1.5",
+            "memory_oversubscription_milli",
+            from_milli,
         ),
         "virtualization": Field(_read_virtualization, {"enum": list(VIRTUALIZATIONS)}, "kinds of device sharing"),
     },

@@ -99,9 +99,9 @@ class Planner:
         """Return whether a job of the class fits where nothing runs, on nodes that take work, or will in a moment."""
         windows = tuple(w for w in snapshot.config.reservations if w.start_ms <= now_ms < w.end_ms)
         nodes, parts, kept, cluster = self._emptied
-        if nodes is not snapshot.nodes or parts != snapshot.config.virtualization or kept != windows:
+        if nodes is not snapshot.nodes or parts != snapshot.config.sharing or kept != windows:
             cluster = emptied(snapshot.nodes, snapshot.free, windows, opened=("node_joining",))
-            self._emptied = (snapshot.nodes, snapshot.config.virtualization, windows, cluster)
+            self._emptied = (snapshot.nodes, snapshot.config.sharing, windows, cluster)
         return any(fits(ask, cluster, key.tenant) for ask in (key.ask, *key.alternatives))
 
     def _shapes(self, key: RequestClass) -> list[GangPlacer]:

@@ -78,7 +78,8 @@ def _memory_limit(search: Search) -> Edits:
     cluster = search.scene.real()
     for node in search.scene.open_nodes:
         free = cluster.free_of(node)
-        left.update(free.memory_left(d.index) for d in free.shape.devices if ask.accepts(d) is None)
+        accepted = [d.index for d in free.shape.devices if ask.accepts(d) is None]
+        left.update(free.memory_left(index, oversubscribe=ask.oversubscribe) for index in accepted)
     values = _parts(left, search.gang.replicas, ask.share_memory_bytes)
     found = search.largest(values, lambda size: search.with_devices(share_memory_bytes=size))
     if found is not None:
@@ -148,9 +149,9 @@ def device_filters(search: Search) -> Edits:
         yield request("devices.vendor", ask.vendor, None, "devices.vendor: accept any")
     for weaker in reversed(ISOLATION_LEVELS[: ISOLATION_LEVELS.index(ask.isolation)]):
         if search.starts(search.with_devices(isolation=weaker)):
-            new = weaker if weaker != "none" else None
-            text = f"devices.isolation: {f'{weaker} instead of {ask.isolation}' if new else 'accept any'}"
-            yield request("devices.isolation", ask.isolation, new, text)
+            instead = None if weaker == "none" else weaker
+            text = f"devices.isolation: {f'{instead} instead of {ask.isolation}' if instead else 'accept any'}"
+            yield request("devices.isolation", ask.isolation, instead, text)
             break
     farther = LINK_KINDS[LINK_KINDS.index(ask.link) + 1 :] if ask.link is not None and ask.count > 1 else ()
     for kind in farther if farther and search.hopeful(search.with_devices(link=None)) else ():

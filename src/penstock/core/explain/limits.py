@@ -8,6 +8,7 @@ from penstock.core.model.explanation import Constraint
 from penstock.core.model.ids import JobId
 from penstock.core.model.plan import QuotaExceeded
 from penstock.core.model.quantities import format_milli, format_resource, listed, resource_text, split_resource
+from penstock.core.model.resources import Sharing
 from penstock.core.order.admission import (
     admission_limit_milli,
     admitted_waiting_milli,
@@ -93,7 +94,7 @@ def is_maximum(scene: Scene, block: QuotaExceeded) -> bool:
 
 def _virtualization(scene: Scene) -> Iterator[Constraint]:
     """Yield a constraint if the pool does not give out the parts of devices that the job asks for."""
-    strategy = scene.config.virtualization.get(scene.gang.pool, "any")
+    strategy = scene.config.sharing.get(scene.gang.pool, Sharing()).virtualization
     asks = (scene.gang.each.devices, *(group.each.devices for group in scene.gang.others))
     if any(ask is not None and not ask.given_by(strategy) for ask in asks):
         text = f"pool {scene.gang.pool} does not give out such parts of devices: its virtualization is {strategy}"

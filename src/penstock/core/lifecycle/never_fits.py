@@ -113,7 +113,7 @@ def _remedies(state: State, ask: GangAsk, codes: Sequence[str]) -> Iterator[str]
         given = next((one.virtualization for one in state.config.pools if one.name == ask.pool), "any")
         yield f"pool '{ask.pool}' gives out {_GIVEN.get(given, given)}"
     if "isolation" in codes:
-        yield isolation_offered(ask, (shape_of(n, state.config.virtualization) for n in state.nodes.values()))
+        yield isolation_offered(ask, (shape_of(n, state.config.sharing) for n in state.nodes.values()))
     if "profile" in codes:
         yield _profiles(specs, ask.pool)
     if "device_links" in codes:

@@ -50,6 +50,7 @@ def device_text(ask: DeviceAsk) -> str:
     elif not ask.whole:
         text = f"{format_milli(ask.share_milli)} of a device"
         text += f" with {format_size(ask.share_memory_bytes)} of its memory" if ask.share_memory_bytes else ""
+        text += " (oversubscribed memory allowed)" if ask.oversubscribe else ""
     else:
         text = counted(ask.count, "device")
     text += f" of model {' or '.join(ask.models)}" if ask.models else ""

@@ -17,7 +17,7 @@ from penstock.core.model.notifications import Notifications
 from penstock.core.model.oidc import IdentityProvider
 from penstock.core.model.prices import AtZero, Billing, Budget, Party
 from penstock.core.model.quantities import split_resource
-from penstock.core.model.resources import Virtualization
+from penstock.core.model.resources import WHOLE_DEVICE_MILLI, Sharing, Virtualization
 
 BuiltinPolicy = Literal["priority", "fifo", "fair_share", "capacity", "least_attained", "shortest_predicted"]
 QueuePolicy = str
@@ -151,6 +151,12 @@ class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
     speeds: tuple[tuple[str, int, int], ...] = ()
     """Per device model its relative speed and its cost per hour (thousandths each), for jobs that accept several."""
     virtualization: Virtualization = "any"
+    memory_oversubscription_milli: int = WHOLE_DEVICE_MILLI
+    """How much of a device's memory fractions that allow it may be promised together, in thousandths of it."""
+
+    @property
+    def sharing(self) -> Sharing:
+        return Sharing(self.virtualization, self.memory_oversubscription_milli)
 
 
 class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -377,9 +383,9 @@ class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return frozenset(split_resource(name)[0] for quota in quotas for name, _ in quota) - {""}
 
     @cached_property
-    def virtualization(self) -> dict[PoolName, Virtualization]:
-        """Pools that do not give out every kind of part."""
-        return {pool.name: pool.virtualization for pool in self.pools if pool.virtualization != "any"}
+    def sharing(self) -> dict[PoolName, Sharing]:
+        """How pools share devices, of those that say anything about it."""
+        return {pool.name: pool.sharing for pool in self.pools if pool.sharing != Sharing()}
 
     @cached_property
     def queue_by_name(self) -> dict[QueueName, Queue]:

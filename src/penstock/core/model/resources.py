@@ -1,6 +1,6 @@
 """Host resources and accelerators: what nodes have and replicas ask for. All quantities are integers."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -9,6 +9,8 @@ from penstock.core.model.selectors import LabelTerms, Toleration
 
 WHOLE_DEVICE_MILLI = 1000
 MIG_COMPUTE_SLICES = 7
+OVERSUBSCRIPTION_MAX = 8
+"""Times its memory that a device promises at most."""
 
 Virtualization = Literal["any", "none", "time_slicing", "mps", "mig"]
 """Which parts of devices a pool gives out: fractions and MIG instances, neither, fractions alone (shared in time, or
@@ -24,6 +26,15 @@ ISOLATION_LEVELS: tuple[Isolation, ...] = ("none", "watched", "cooperative", "dr
 - `driver`: the driver refuses memory beyond the limit (NVIDIA MPS).
 - `hardware`: a partition with memory of its own (MIG), or the whole device.
 """
+
+
+class Sharing(NamedTuple):
+    """How a pool shares its devices."""
+
+    virtualization: Virtualization = "any"
+    oversubscription_milli: int = WHOLE_DEVICE_MILLI
+    """How much of a device's memory is promised at most to fractions that all allow it, in thousandths of it."""
+
 
 LinkKind = Literal["nvlink", "pcie", "numa", "node"]
 LINK_KINDS: tuple[LinkKind, ...] = ("nvlink", "pcie", "numa", "node")
@@ -178,6 +189,8 @@ class DeviceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     """A MIG profile such as `3g.40gb`."""
     isolation: Isolation = "none"
     """The weakest level of isolation that it accepts for its part of a device."""
+    oversubscribe: bool = False
+    """Its fraction may share a device of which more memory is promised than there is, where its pool does that."""
 
     @property
     def whole(self) -> bool:

@@ -15,20 +15,32 @@ from penstock.core.model.resources import (
     LINK_KINDS,
     WHOLE_DEVICE_MILLI,
     Device,
+    DeviceAsk,
     Extended,
     LinkKind,
     ReplicaAsk,
     Resources,
-    Virtualization,
+    Sharing,
 )
 from penstock.core.model.selectors import Taint
 
 _NOTHING = Resources()
+_PLAIN = Sharing()
 Counted = TypeVar("Counted", str, Repels)
 
 Groups = tuple[tuple[int, ...], ...]
 Instances = tuple[tuple[str, int], ...]
 """MIG instances of a device: (profile, first memory slice), ascending by slice."""
+
+
+class SharedDevice(NamedTuple):
+    """A device of which fractions are given out."""
+
+    device: int
+    memory_left: int
+    """Of its memory (bytes); below 0 where more is promised than it has."""
+    strict: int = 0
+    """Fractions of it that do not allow that."""
 
 
 class NodeShape:
@@ -38,7 +50,7 @@ class NodeShape:
     """
 
     __slots__ = ("_groups", "_hash", "_meshed", "_near", "capacity", "devices", "key", "label_map", "labels", "pool",
-                 "taints", "virtualization")  # fmt: skip
+                 "sharing", "taints", "virtualization")  # fmt: skip
 
     def __init__(
         self,
@@ -46,19 +58,19 @@ class NodeShape:
         labels: tuple[tuple[str, str], ...],
         capacity: Resources,
         devices: tuple[Device, ...],
-        virtualization: Virtualization = "any",
+        sharing: Sharing = _PLAIN,
         taints: tuple[Taint, ...] = (),
     ) -> None:
         self.pool, self.labels, self.capacity, self.devices = pool, labels, capacity, devices
         self.label_map, self.taints = dict(labels), taints
-        self.virtualization: Virtualization = virtualization
+        self.sharing, self.virtualization = sharing, sharing.virtualization
         self.key: tuple[Any, ...] = (
             pool,
             labels,
             (capacity.cpu_milli, capacity.memory_bytes, capacity.storage_bytes, capacity.bandwidth_bps),
             capacity.extended,
             tuple(_device_key(d) for d in devices),
-            virtualization,
+            sharing,
             taints,
         )
         self._hash = hash(self.key)
@@ -103,8 +115,8 @@ class NodeCapacity(NamedTuple):
     """Free capacity of a node of one shape.
 
     `devices` has one entry a device in thousandths: 1000 free, 0 held whole, cut into MIG instances or out of order,
-    between them the rest of a device that is given out in fractions. `shared` has the memory left (bytes) of each
-    such device, `mig` the instances of each device that is cut up; both ascending by device.
+    between them the rest of a device that is given out in fractions. `shared` has such devices, `mig` the instances of
+    each device that is cut up; both ascending by device.
     """
 
     shape: NodeShape
@@ -117,7 +129,7 @@ class NodeCapacity(NamedTuple):
     storage_bytes: int
     bandwidth_bps: int
     devices: tuple[int, ...]
-    shared: tuple[tuple[int, int], ...] = ()
+    shared: tuple[SharedDevice, ...] = ()
     mig: tuple[tuple[int, Instances], ...] = ()
     shut_to: tuple[TenantName, ...] = ()
     """Tenants whose work it does not take, ascending."""
@@ -141,9 +153,23 @@ class NodeCapacity(NamedTuple):
         """Return the MIG instances of a device, none when it is not cut up."""
         return next((found for i, found in self.mig if i == index), ())
 
-    def memory_left(self, index: int) -> int:
-        """Return the device memory that fractions may still take (bytes)."""
-        return next((left for i, left in self.shared if i == index), self.shape.devices[index].memory_bytes)
+    def shared_device(self, index: int) -> SharedDevice:
+        """Return the memory and the holders of a device, as of one that no fraction holds where it is not shared."""
+        known = next((one for one in self.shared if one.device == index), None)
+        return known or SharedDevice(index, self.shape.devices[index].memory_bytes)
+
+    def memory_left(self, index: int, *, oversubscribe: bool = False) -> int:
+        """Return the device memory that a fraction may still be promised (bytes); below 0 on a device that has promised
+        more than it has.
+
+        Args:
+            oversubscribe: of a fraction that allows that; it gets more only beside others that allow it, too.
+        """
+        known = self.shared_device(index)
+        if not oversubscribe or known.strict:
+            return known.memory_left
+        more = self.shape.sharing.oversubscription_milli - WHOLE_DEVICE_MILLI
+        return known.memory_left + self.shape.devices[index].memory_bytes * more // WHOLE_DEVICE_MILLI
 
     def take(self, ask: ReplicaAsk, devices: Iterable[int] = (), slots: tuple[int, ...] = ()) -> "NodeCapacity":
         """Return the capacity left after one replica took its host share and these devices (slots: of MIG profiles)."""
@@ -178,8 +204,7 @@ class NodeCapacity(NamedTuple):
                     milli, mig = self._cut(milli, mig, index, (wanted.profile, slot), sign)
             else:
                 for index in devices:
-                    memory = sign * wanted.memory_of(self.shape.devices[index])
-                    milli, shared = self._fraction(milli, shared, index, sign * wanted.share_milli, memory)
+                    milli, shared = self._fraction(milli, shared, index, wanted, sign)
         return NodeCapacity(
             self.shape,
             self.closed,
@@ -198,17 +223,18 @@ class NodeCapacity(NamedTuple):
         )
 
     def _fraction(
-        self, milli: tuple[int, ...], shared: tuple[tuple[int, int], ...], index: int, change: int, memory: int
-    ) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
-        left = dict(shared)
+        self, milli: tuple[int, ...], shared: tuple[SharedDevice, ...], index: int, ask: DeviceAsk, sign: int
+    ) -> tuple[tuple[int, ...], tuple[SharedDevice, ...]]:
         device = self.shape.devices[index]
         if not device.healthy:
             return milli, shared
-        level = milli[index] + change
-        left[index] = left.get(index, device.memory_bytes) + memory
-        if level == WHOLE_DEVICE_MILLI:
-            del left[index]
-        return (*milli[:index], level, *milli[index + 1 :]), tuple(sorted(left.items()))
+        level = milli[index] + sign * ask.share_milli
+        known = next((one for one in shared if one.device == index), SharedDevice(index, device.memory_bytes))
+        others = [one for one in shared if one.device != index]
+        if level != WHOLE_DEVICE_MILLI:
+            left = known.memory_left + sign * ask.memory_of(device)
+            others.append(SharedDevice(index, left, known.strict if ask.oversubscribe else known.strict - sign))
+        return (*milli[:index], level, *milli[index + 1 :]), tuple(sorted(others))
 
     def _cut(
         self,
@@ -228,14 +254,14 @@ class NodeCapacity(NamedTuple):
         return (*milli[:index], level, *milli[index + 1 :]), tuple(sorted(cut.items()))
 
 
-def shape_of(node: Node, pools: Mapping[PoolName, Virtualization] = MappingProxyType({})) -> NodeShape:
-    """Return the shape of a node; `pools` are the pools that do not give out every kind of part of their devices."""
+def shape_of(node: Node, pools: Mapping[PoolName, Sharing] = MappingProxyType({})) -> NodeShape:
+    """Return the shape of a node; `pools` say how they share devices, where they say anything."""
     spec = node.spec
-    given = pools.get(spec.pool, "any")
+    sharing = pools.get(spec.pool, _PLAIN)
     devices = spec.devices
     if any(device.isolation == "driver" for device in devices):
-        devices = tuple(device.isolated_within(given) for device in devices)
-    return NodeShape(spec.pool, spec.labels, spec.capacity, devices, given, spec.taints)
+        devices = tuple(device.isolated_within(sharing.virtualization) for device in devices)
+    return NodeShape(spec.pool, spec.labels, spec.capacity, devices, sharing, spec.taints)
 
 
 def opened_shape(node: Node, shape: NodeShape) -> NodeShape:

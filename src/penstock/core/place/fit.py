@@ -152,7 +152,10 @@ def _times(ask: DeviceAsk, free: NodeCapacity, index: int) -> int:
     device = free.shape.devices[index]
     memory = ask.memory_of(device)
     by_share = free.devices[index] // ask.share_milli
-    return max(0, min(by_share, free.memory_left(index) // memory) if memory else by_share)
+    if not memory:
+        return max(0, by_share)
+    left = free.memory_left(index, oversubscribe=ask.oversubscribe)
+    return max(0, min(by_share, left // memory))
 
 
 def _slot(ask: DeviceAsk, free: NodeCapacity, index: int) -> int | None:

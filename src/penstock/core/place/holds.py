@@ -11,7 +11,7 @@ from penstock.core.model.jobs import GangAsk, ReplicaPlace
 from penstock.core.model.resources import ReplicaAsk
 from penstock.core.place import mig
 from penstock.core.place.candidates import CandidateHeap
-from penstock.core.place.capacity import Counted, Instances, NodeCapacity
+from penstock.core.place.capacity import Counted, Instances, NodeCapacity, SharedDevice
 from penstock.core.place.fit import devices_free
 from penstock.core.place.index import ClusterIndex, hosts_alike
 
@@ -262,7 +262,7 @@ def lesser(a: NodeCapacity, b: NodeCapacity) -> NodeCapacity:
     A device that is cut up differently in both counts as full: the cuts cannot be compared.
     """
     cut = {i for i, _ in (*a.mig, *b.mig)}
-    parts = sorted({i for i, _ in (*a.shared, *b.shared)} - cut)
+    parts = sorted({one.device for one in (*a.shared, *b.shared)} - cut)
     devices = tuple(0 if i in cut else min(x, y) for i, (x, y) in enumerate(zip(a.devices, b.devices, strict=True)))
     apart = "reserved" if a.kept_for and b.kept_for and a.kept_for != b.kept_for else ""
     return a._replace(
@@ -274,7 +274,7 @@ def lesser(a: NodeCapacity, b: NodeCapacity) -> NodeCapacity:
         storage_bytes=min(a.storage_bytes, b.storage_bytes),
         bandwidth_bps=min(a.bandwidth_bps, b.bandwidth_bps),
         devices=devices,
-        shared=tuple((i, min(a.memory_left(i), b.memory_left(i))) for i in parts),
+        shared=tuple(_shared_in_both(a.shared_device(i), b.shared_device(i)) for i in parts),
         mig=tuple((i, _cut_in_both(a, b, i)) for i in sorted(cut)),
         extended=tuple((name, min(left, b.host.of(name))) for name, left in a.extended),
         selected=_most(a.selected, b.selected),
@@ -288,6 +288,11 @@ def _most(a: tuple[tuple[Counted, int], ...], b: tuple[tuple[Counted, int], ...]
         return a
     one, other = dict(a), dict(b)
     return tuple(sorted((name, max(one.get(name, 0), other.get(name, 0))) for name in one.keys() | other.keys()))
+
+
+def _shared_in_both(one: SharedDevice, other: SharedDevice) -> SharedDevice:
+    left = min(one.memory_left, other.memory_left)
+    return SharedDevice(one.device, left, max(one.strict, other.strict))
 
 
 def _cut_in_both(a: NodeCapacity, b: NodeCapacity, index: int) -> Instances:

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable
 
-from msgspec.structs import replace
-
 from penstock.core.model.jobs import GangAsk
-from penstock.core.model.resources import ISOLATION_LEVELS, Device, DeviceAsk, Isolation
+from penstock.core.model.resources import ISOLATION_LEVELS, Isolation
 from penstock.core.model.words import agree, counted
 from penstock.core.place.capacity import NodeShape
 
@@ -21,14 +19,10 @@ def isolation_offered(gang: GangAsk, shapes: Iterable[NodeShape]) -> str:
     asks = [one.devices for one in each if one.devices is not None and one.devices.isolation != "none"]
     known = [shape for shape in shapes if shape.pool == gang.pool]
     for ask in asks:
-        devices = [device for shape in known for device in shape.devices if _falls_short(ask, device)]
+        devices = [device for shape in known for device in shape.devices if ask.accepts(device) == "isolation"]
         if devices:
             best: Isolation = max((device.isolation for device in devices), key=ISOLATION_LEVELS.index)
             offer = f"at most {best} isolation" if best != "none" else "no isolation of their parts"
             text = f"{counted(len(devices), 'device')} {agree('offer', len(devices))} {offer}"
             return f"{text}, the job requires {ask.isolation}"
     return ""
-
-
-def _falls_short(ask: DeviceAsk, device: Device) -> bool:
-    return ask.accepts(device) == "isolation" and replace(ask, isolation="none").accepts(device) is None

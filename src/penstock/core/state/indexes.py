@@ -14,7 +14,7 @@ from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.ids import ClassId, JobId, NodeName, PoolName, QueueName, Rank, TenantName
 from penstock.core.model.jobs import GangAsk, Job, Replica, RequestClass
-from penstock.core.model.resources import Virtualization
+from penstock.core.model.resources import Sharing
 from penstock.core.order.queues import QueueTree
 from penstock.core.order.ranks import request_class
 from penstock.core.order.usage_over_time import UsageOverTime, UsedAmounts
@@ -79,7 +79,7 @@ class Indexes:
         """The charge of each attempt in the use of its queue, until it has ended."""
         self.bound: frozenset[PoolName] = frozenset()
         """Pools that some quota is bound to: their use is also counted separately."""
-        self.virtualization: Mapping[PoolName, Virtualization] = {}
+        self.sharing: Mapping[PoolName, Sharing] = {}
         self.ends = Moments()
         """When attempts are expected to end, where that is known."""
         self.unending = Moments()
@@ -134,7 +134,7 @@ class Indexes:
         config: ClusterConfig = _PLAIN,
     ) -> None:
         """Derive everything anew from jobs and nodes; `past` is the past use, which only the log has."""
-        self.bound, self.virtualization = config.quota_pools, config.virtualization
+        self.bound, self.sharing = config.quota_pools, config.sharing
         self._begin_with(nodes)
         self.arrays.rebuild(jobs[job_id] for job_id in sorted(jobs))
         for job in (jobs[job_id] for job_id in sorted(jobs)):
@@ -233,8 +233,8 @@ class Indexes:
         """Sort every waiting job into its class under a changed configuration, and count the pools that it names."""
         if config.quota_pools != self.bound:
             self._bind(config.quota_pools)
-        if config.virtualization != self.virtualization:
-            self._virtualize(config.virtualization)
+        if config.sharing != self.sharing:
+            self._share_anew(config.sharing)
         for pending in list(self.pending.values()):
             for job in list(pending.jobs):
                 class_id = self.intern(request_class(job, config))
@@ -255,9 +255,9 @@ class Indexes:
             share, part = self.usage[key], charge.of_pool(job.placed.pool, pools).pools
             self.usage[key] = share._replace(now=share.now.plus(UsedAmounts(pools=part)))
 
-    def _virtualize(self, pools: Mapping[PoolName, Virtualization]) -> None:
-        """Apply the parts of devices that pools give out from now on; existing allocations stay."""
-        self.virtualization, self.emptied = pools, None
+    def _share_anew(self, pools: Mapping[PoolName, Sharing]) -> None:
+        """Apply how pools share their devices from now on; existing allocations stay."""
+        self.sharing, self.emptied = pools, None
         self.never_fits.clear()
         for name, node in self.nodes.items():
             shape = shape_of(node, pools)
@@ -392,7 +392,7 @@ class Indexes:
         self.with_closed = {name for name, node in self.nodes.items() if node.devices_closed}
 
     def _shape_of(self, node: Node) -> NodeShape:
-        shape = shape_of(node, self.virtualization)
+        shape = shape_of(node, self.sharing)
         return self._shapes.setdefault(shape, shape)
 
     def node_changed(self, node: Node, jobs: Mapping[JobId, Job]) -> None:

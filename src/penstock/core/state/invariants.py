@@ -11,7 +11,7 @@ from penstock.core.model.dependencies import DependencyKind, JobRun
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import FINAL_STATES, Attempt, Job, Replica
-from penstock.core.model.resources import RESOURCE_FIELDS, WHOLE_DEVICE_MILLI, Resources
+from penstock.core.model.resources import OVERSUBSCRIPTION_MAX, RESOURCE_FIELDS, WHOLE_DEVICE_MILLI, Resources
 from penstock.core.order.queues import holder_text
 from penstock.core.order.ranks import request_class
 from penstock.core.order.usage_over_time import UsedAmounts
@@ -44,6 +44,8 @@ def no_device_beyond_capacity(state: State) -> Iterable[str]:
     """Each device is held by at most one replica, and exists."""
     whole: dict[tuple[NodeName, int], JobId] = {}
     parts: dict[tuple[NodeName, int], tuple[int, int]] = {}
+    strict: set[tuple[NodeName, int]] = set()
+    """Held by fractions that do not allow more to be promised than there is."""
     for job, replica in _held(state):
         known = state.nodes.get(replica.place.node)
         devices = known.spec.devices if known else ()
@@ -60,9 +62,10 @@ def no_device_beyond_capacity(state: State) -> Iterable[str]:
                 continue
             milli, memory = parts.get(place, (0, 0))
             parts[place] = (milli + wanted.milli, memory + wanted.memory_of(devices[index]))
-            if not wanted.profile and (
-                parts[place][0] > WHOLE_DEVICE_MILLI or parts[place][1] > devices[index].memory_bytes
-            ):
+            if not wanted.oversubscribe:
+                strict.add(place)
+            most = devices[index].memory_bytes * (1 if place in strict else OVERSUBSCRIPTION_MAX)
+            if not wanted.profile and (parts[place][0] > WHOLE_DEVICE_MILLI or parts[place][1] > most):
                 yield f"device {place} is given out beyond its capacity: {parts[place]}"
 
 
@@ -97,7 +100,7 @@ def loads_match_jobs(state: State) -> Iterable[str]:
     """The load and the free capacity of each node match its replicas."""
     replicas: dict[NodeName, set[tuple[JobId, int]]] = {}
     devices: dict[NodeName, dict[int, list[JobId]]] = {}
-    pools = state.config.virtualization
+    pools = state.config.sharing
     free: dict[NodeName, NodeCapacity] = {
         name: unheld(node, shape_of(node, pools)) for name, node in sorted(state.nodes.items())
     }

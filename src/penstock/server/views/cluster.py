@@ -29,6 +29,8 @@ def node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) ->
     held = {index: holders[0] for index, holders in lists.items() if holders}
     free = state.indexes.free[name]
     capacity = node.spec.capacity
+    devices = free.shape.devices
+    promised = {one.device: devices[one.device].memory_bytes - one.memory_left for one in free.shared}
 
     def shown(job_id: JobId | None) -> JobId | None:
         job = state.jobs.get(job_id) if job_id is not None else None
@@ -57,8 +59,9 @@ def node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) ->
                 d.healthy,
                 d.mig,
                 d.isolation,
+                promised.get(d.index, 0),
             )
-            for d in free.shape.devices
+            for d in devices
         ],
         jobs=sorted({job_id for job_id, _ in (list(load.replicas) if load else []) if shown(job_id) is not None}),
         connected=connected,
