@@ -164,7 +164,7 @@ export type AttemptStopRequested = {
   type: "AttemptStopRequested";
   job_id: number;
   attempt: number;
-  reason: "cancelled" | "drained" | "held" | "hung" | "moved" | "node_lost" | "preempted" | "replica_failed" | "requeued" | "resized" | "suspended" | "time_limit";
+  reason: "cancelled" | "device_failed" | "drained" | "held" | "hung" | "moved" | "node_lost" | "preempted" | "replica_failed" | "requeued" | "resized" | "suspended" | "time_limit";
   grace_ms: number;
   beneficiary?: number | null;
   cost?: number;
@@ -499,6 +499,24 @@ export type DeviceAsk = {
   oversubscribe?: boolean;
 };
 
+/** The node of a closed device does not report its fault any more. */
+export type DeviceCleared = {
+  type: "DeviceCleared";
+  node: string;
+  index: number;
+};
+
+/** A device gets no new work: its node found a fault, which is new or came back, or a user closed it. */
+export type DeviceClosed = {
+  type: "DeviceClosed";
+  node: string;
+  index: number;
+  code: string;
+  reason: string;
+  by: string;
+  closures?: number;
+};
+
 /** Devices by state; each is in one. */
 export type DeviceCounts = {
   available: number;
@@ -512,6 +530,23 @@ export type DeviceCounts = {
 export type DeviceLink = {
   peer: number;
   kind: "node" | "numa" | "nvlink" | "pcie";
+};
+
+/** A device that was closed may be given to jobs again. */
+export type DeviceOpened = {
+  type: "DeviceOpened";
+  node: string;
+  index: number;
+  by: string;
+  reason?: string;
+};
+
+/** A process on a device that Penstock did not start. */
+export type DeviceUser = {
+  index: number;
+  pid: number;
+  user?: string;
+  program?: string;
 };
 
 export type DeviceView = {
@@ -1517,6 +1552,7 @@ export type OthersLoad = {
   devices?: Array<number>;
   selected?: Array<Array<unknown>>;
   repels?: Array<Array<unknown>>;
+  users?: Array<DeviceUser>;
 };
 
 /** Programs that Penstock did not place hold another part of a node than before. */
@@ -1765,7 +1801,7 @@ export type RankView = {
 export type Record = {
   seq: number;
   time_ms: number;
-  event: LeaderElected | ConfigChanged | NodeRegistered | NodeReady | NodeLost | NodeDrainChanged | NodeStruck | OthersLoadChanged | NodeShut | NodeChecked | JobSubmitted | RunTimesPredicted | StartsEstimated | CapacityRequested | JobCancelRequested | JobHeld | JobReleased | JobProtected | JobRequeueRequested | JobEdited | AttemptAllocated | ReplicaStarted | ReplicaExited | AttemptStopRequested | ReplicaFrozen | AttemptSuspended | AttemptResumed | CheckpointSaved | JobResumed | ProgressNoted | HangFound | IdleNoted | SaveSignalNoted | AttemptEnded | JobRequeued | JobFinished | CreditAdded | CreditExpired | UsagePosted | InvoiceIssued | InvoicePaid | MoneyReversed | TenantHeld | TenantReleased | SpendingNoted | QuotaNoted | TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved;
+  event: LeaderElected | ConfigChanged | NodeRegistered | NodeReady | NodeLost | NodeDrainChanged | NodeStruck | OthersLoadChanged | NodeShut | NodeChecked | DeviceClosed | DeviceCleared | DeviceOpened | JobSubmitted | RunTimesPredicted | StartsEstimated | CapacityRequested | JobCancelRequested | JobHeld | JobReleased | JobProtected | JobRequeueRequested | JobEdited | AttemptAllocated | ReplicaStarted | ReplicaExited | AttemptStopRequested | ReplicaFrozen | AttemptSuspended | AttemptResumed | CheckpointSaved | JobResumed | ProgressNoted | HangFound | IdleNoted | SaveSignalNoted | AttemptEnded | JobRequeued | JobFinished | CreditAdded | CreditExpired | UsagePosted | InvoiceIssued | InvoicePaid | MoneyReversed | TenantHeld | TenantReleased | SpendingNoted | QuotaNoted | TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved;
 };
 
 /** What one replica needs on its node. */
@@ -1995,6 +2031,7 @@ export type Settings = {
   infrastructure_retries_max?: number;
   node_strikes_max?: number;
   node_strikes_window_ms?: number;
+  device_open_after_ms?: number;
   node_check?: string;
   scale_command?: string;
   scale_url?: string;
