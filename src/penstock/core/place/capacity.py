@@ -258,18 +258,22 @@ def shape_of(node: Node, pools: Mapping[PoolName, Sharing] = MappingProxyType({}
     """Return the shape of a node; `pools` say how they share devices, where they say anything."""
     spec = node.spec
     sharing = pools.get(spec.pool, _PLAIN)
-    devices = spec.devices
+    return NodeShape(spec.pool, spec.labels, spec.capacity, _given_out(spec.devices, sharing), sharing, spec.taints)
+
+
+def _given_out(devices: tuple[Device, ...], sharing: Sharing) -> tuple[Device, ...]:
+    """Return devices with the isolation that fractions of them reach in their pool."""
     if any(device.isolation == "driver" for device in devices):
-        devices = tuple(device.isolated_within(sharing.virtualization) for device in devices)
-    return NodeShape(spec.pool, spec.labels, spec.capacity, devices, sharing, spec.taints)
+        return tuple(device.isolated_within(sharing.virtualization) for device in devices)
+    return devices
 
 
 def opened_shape(node: Node, shape: NodeShape) -> NodeShape:
     """Return the shape of a node, given as it is, as if none of its devices was closed."""
     if not node.devices_closed:
         return shape
-    devices = node.spec_said.devices
-    return NodeShape(shape.pool, shape.labels, shape.capacity, devices, shape.virtualization, shape.taints)
+    devices = _given_out(node.spec_said.devices, shape.sharing)
+    return NodeShape(shape.pool, shape.labels, shape.capacity, devices, shape.sharing, shape.taints)
 
 
 def empty(shape: NodeShape, closed: str = "", shut_to: tuple[TenantName, ...] = ()) -> NodeCapacity:
