@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from penstock.api.nodes import DeviceView as DeviceView
+from penstock.api.nodes import NodeView as NodeView
 from penstock.core.model.accounts import Lot
 from penstock.core.model.answers import Alert, Bill, BudgetView, JournalEntry
 from penstock.core.model.errors import Problem
@@ -137,49 +139,6 @@ class JobList(PagedList, frozen=True):
     """What to ask with as `before` for older finished jobs, or None at the end."""
     totals: dict[str, int] = msgspec.field(default_factory=dict)
     """Live jobs that match, by state."""
-
-
-class DeviceView(msgspec.Struct, frozen=True):
-    index: int
-    vendor: str
-    model: str
-    memory_bytes: int
-    simulated: bool
-    job: int | None
-    """The holder, where the caller may see that job."""
-    held: bool = False
-    healthy: bool = True
-    mig: bool = False
-    """It may be cut into MIG instances."""
-    isolation: str = "none"
-    """The strongest level that fractions of it reach in this pool; MIG instances reach `hardware`."""
-    promised_bytes: int = 0
-    """Of its memory, to the fractions that hold it; more than it has where its pool oversubscribes memory."""
-
-
-class NodeView(msgspec.Struct, frozen=True):
-    name: str
-    state: str
-    draining: bool
-    drain_reason: str
-    virtual: bool
-    pool: str
-    cpu_milli: int
-    cpu_held_milli: int
-    memory_bytes: int
-    memory_held_bytes: int
-    devices: list[DeviceView]
-    jobs: list[int]
-    connected: bool
-    shut_to: list[str] = []
-    """Tenants that get no new work there, for what their jobs claimed of it: those that the caller sees."""
-    labels: dict[str, str] = {}
-    zone: str = ""
-    rack: str = ""
-    switch: str = ""
-    links: dict[str, list[list[int]]] = {}
-    """Devices joined by links of a kind (`nvlink`, `pcie`, `numa`) or a closer one: groups of indexes, of two or more.
-    Kinds that are not known, or join the same devices as a closer kind, are left out."""
 
 
 class ModelTotal(msgspec.Struct, frozen=True):

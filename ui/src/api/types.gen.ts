@@ -526,10 +526,31 @@ export type DeviceCounts = {
   failed: number;
 };
 
+/** The means of a device over the last hour's minutes; null where nothing was reported. */
+export type DeviceCurve = {
+  device: DeviceRow;
+  from_ms: Array<number>;
+  use_milli: Array<number | null>;
+  memory_used_bytes: Array<number | null>;
+  power_mw: Array<number | null>;
+  temperature_c: Array<number | null>;
+};
+
 /** How a device reaches a neighbour on the same node. */
 export type DeviceLink = {
   peer: number;
   kind: "node" | "numa" | "nvlink" | "pcie";
+};
+
+/** Devices by node and index, unless another order was asked for. */
+export type DeviceList = {
+  devices: Array<DeviceRow>;
+  totals: { [name: string]: number };
+  notes: { [name: string]: Array<string> };
+  next_cursor: string;
+  matching: number;
+  groups: Array<GroupCount>;
+  groups_left_out: number;
 };
 
 /** A device that was closed may be given to jobs again. */
@@ -539,6 +560,33 @@ export type DeviceOpened = {
   index: number;
   by: string;
   reason?: string;
+};
+
+/** One device. Figures are null where the device, or its driver, does not report them; use is in thousandths. */
+export type DeviceRow = {
+  id: string;
+  node: string;
+  index: number;
+  vendor: string;
+  model: string;
+  pool: string;
+  state: string;
+  simulated: boolean;
+  job: number | null;
+  reason: string;
+  memory_bytes: number;
+  memory_used_bytes: number | null;
+  use_milli: number | null;
+  temperature_c: number | null;
+  power_mw: number | null;
+  power_limit_mw: number | null;
+  energy_mj: number | null;
+  clock_mhz: number | null;
+  throttled: Array<string>;
+  ecc_corrected: number | null;
+  ecc_uncorrected: number | null;
+  link_errors: number | null;
+  measured_ms: number | null;
 };
 
 /** A process on a device that Penstock did not start. */
