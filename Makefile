@@ -103,6 +103,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m bench.submit
 	$(BIN)/python -m bench.core_cycle
 	$(BIN)/python -m bench.top
+	$(BIN)/python -m bench.devices
 	$(BIN)/python -m bench.completion
 	$(BIN)/python -m bench.kueue_scenario --only baseline
 	@[ -z "$$PENSTOCK_TRACES" ] || $(BIN)/python -m bench.placement_quality

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from penstock.devices.provider import Output
 from penstock.devices.reading import DeviceFacts, Finding, LinkFacts, ProcessFacts, Reading
-from penstock.testing.devices import Recorded, check_provider, with_damage
+from penstock.testing.devices import Recorded, check_inventory, check_provider, with_damage
 
 LIST = ("acme-smi", "-l")
 TEXT = "0 ACME-A 40\n1 ACME-B 40\n"
@@ -66,6 +66,7 @@ def added(**parts):
 
 def test_a_provider_that_keeps_the_rules_passes():
     check_provider(Acme(), sources(), EXPECTED)
+    check_inventory(Acme(added(links=(LinkFacts(0, 1, "pcie"),))).inventory(sources()))
 
 
 @pytest.mark.parametrize(

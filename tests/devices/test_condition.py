@@ -86,6 +86,12 @@ def test_an_event_counts_at_once_and_for_a_while(bench):
     assert bench.faults == []
 
 
+@pytest.mark.parametrize("code", ["reset_required", "init_failed", "row_remap_pending", "page_retirement_pending"])
+def test_an_xid_is_an_event_whatever_it_means_for_the_device(bench, code):
+    bench.take(Finding(code=code, text="Xid", number=119, uuid="U2"))
+    assert bench.faults == [(2, code)]
+
+
 def test_a_device_that_disappears_is_lost_and_the_others_are_not(bench):
     bench.take(devices=FACTS[:3])
     bench.take(devices=FACTS[:3])

@@ -28,7 +28,8 @@ USERS_MAX = 8
 OWN_KEPT = 1_024
 """Processes of ours that have ended and are remembered: a reading may still show them."""
 EVENTS = frozenset({"lost", "ecc_uncorrected", "hardware_fault", "firmware_fault", "fabric_fault", "link_fault",
-                    "driver_fault"})  # fmt: skip
+                    "driver_fault", "init_failed", "reset_required", "row_remap_pending", "row_remap_failed",
+                    "page_retirement_pending"})  # fmt: skip
 """Codes that happen, where the finding has a number or a time; every other is a state, there or not."""
 TOLERATED = frozenset({
     "Xorg", "Xwayland", "gnome-shell", "kwin_wayland", "plasmashell", "sddm-greeter", "gdm-x-session",

@@ -31,7 +31,7 @@ def installed_providers() -> "tuple[DeviceProvider, ...]":
     """Return the providers of Penstock, and those of installed packages."""
     from penstock.devices.nvidia import Nvidia
 
-    return tuple(one for one in (Nvidia(),) if hasattr(one, "is_present"))  # type: ignore[misc]
+    return (Nvidia(),)
 
 
 def discovered() -> Discovery:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from penstock import starts
-from penstock.core.model.resources import Device, DeviceLink, Discovery
+from penstock.core.model.resources import Device, DeviceLink, Discovery, LinkKind
 from penstock.core.model.words import counted
 from penstock.devices.provider import DeviceProvider, Machine, Sources
 from penstock.devices.reading import DeviceFacts, Finding, LinkFacts, Reading
@@ -88,11 +88,13 @@ def _device(vendor: str, at: int, one: DeviceFacts, links: tuple[DeviceLink, ...
 
 
 def _links(links: Sequence[LinkFacts], place: dict[int, int]) -> dict[int, tuple[DeviceLink, ...]]:
-    found: dict[int, list[DeviceLink]] = {}
+    """Return the links of each device; a reading names a pair once or from both ends."""
+    found: dict[int, dict[int, LinkKind]] = {}
     for link in links:
-        if link.device in place and link.peer in place:
-            found.setdefault(place[link.device], []).append(DeviceLink(place[link.peer], link.kind))
-    return {at: tuple(sorted(known, key=lambda link: link.peer)) for at, known in found.items()}
+        for one, other in ((link.device, link.peer), (link.peer, link.device)):
+            if one in place and other in place:
+                found.setdefault(place[one], {})[place[other]] = link.kind
+    return {at: tuple(DeviceLink(peer, kind) for peer, kind in sorted(known.items())) for at, known in found.items()}
 
 
 def _note(reading: Reading, count: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.resources import Resources
-from penstock.devices import nvidia
+from penstock.devices import nvidia_files
 from penstock.devices.installed import closed_files
 from penstock.engines.agent.journal import ExitBook, Journal
 from penstock.engines.agent.replicas import Replicas
@@ -44,7 +44,7 @@ def machine(root: Path, *minors: int) -> Path:
 @pytest.fixture(autouse=True)
 def root(tmp_path, monkeypatch) -> Path:
     """Where the files of the machine lie that a test is about."""
-    monkeypatch.setattr(nvidia, "ROOT", tmp_path)
+    monkeypatch.setattr(nvidia_files, "ROOT", tmp_path)
     return tmp_path
 
 
@@ -114,8 +114,8 @@ def test_a_box_that_is_found_again_still_keeps_and_leaves_nothing(tmp_path, grou
 
 @needs_controller
 def test_a_replica_opens_the_files_of_its_own_devices_only(tmp_path, monkeypatch, groups):
-    monkeypatch.setattr(nvidia, "MAJOR", 1)  # /dev/zero and /dev/full stand for two devices
-    monkeypatch.setattr(nvidia, "ROOT", machine(tmp_path / "machine", 5, 7))
+    monkeypatch.setattr(nvidia_files, "MAJOR", 1)  # /dev/zero and /dev/full stand for two devices
+    monkeypatch.setattr(nvidia_files, "ROOT", machine(tmp_path / "machine", 5, 7))
     data, ended = DataFolder(tmp_path / "data"), []
     journal, exits = Journal(tmp_path / "journal"), ExitBook(tmp_path / "exits")
     containment = choose(PARENT)

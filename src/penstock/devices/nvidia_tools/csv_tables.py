@@ -25,6 +25,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "uuid": ("uuid",),
     "pci": ("pci.bus_id",),
     "serial": ("serial",),
+    "capability": ("compute_cap",),
     "memory_total": ("memory.total",),
     "memory_used": ("memory.used",),
     "memory_free": ("memory.free",),
@@ -60,6 +61,7 @@ NAMES: dict[str, tuple[str, ...]] = {
             ("hw_thermal", "hw_thermal_slowdown"),
             ("hw_power_brake", "hw_power_brake_slowdown"),
             ("sw_thermal", "sw_thermal_slowdown"),
+            ("sw_power_cap", "sw_power_cap"),
         )
     },
 }

@@ -27,6 +27,8 @@ MINOR_VALUES = frozenset({"temperature", "power", "power_limit", "clock", "fan",
 """Values that drivers fail to read now and then while the device computes well."""
 THERMAL = ("hw_thermal", "sw_thermal")
 SLOWED = ("hw_slowdown", "hw_power_brake")
+HELD_BY = (("power", ("sw_power_cap", "hw_power_brake")), ("heat", THERMAL), ("hardware", ("hw_slowdown",)))
+"""Why clocks are held down, and the values that say so when they are active."""
 RECOVERY = {
     "gpu reset": "reset_required",
     "reset": "reset_required",
@@ -54,6 +56,7 @@ UNBALANCED_PARTS = 50
 """Memory that is used, free and reserved is the total, but for one part in so many and the rounding."""
 ROUNDING_BYTES = 8 * 2**20
 MIG_WORDS = {"enabled": True, "disabled": False}
+_CAPABILITY = re.compile(r"(\d{1,3})\.(\d{1,2})")
 _BRACKETED = re.compile(r"\[(.*)\]")
 
 
@@ -116,6 +119,8 @@ def device_of(values: Values, parts: tuple[PartFacts, ...] = ()) -> tuple[Device
         power_mw=_bounded(told("power"), 1000, 10**7),
         power_limit_mw=_bounded(told("power_limit"), 1000, 10**7) or None,
         clock_mhz=_bounded(told("clock"), 1, 10**5),
+        capability=_capability(told("capability")),
+        throttled=tuple(word for word, names in HELD_BY if any(told(name).lower() == "active" for name in names)),
         ecc_corrected=_errors(told, "ecc_corrected"),
         ecc_uncorrected=_errors(told, "ecc_uncorrected"),
         partitioned=MIG_WORDS.get(told("mig_current").lower()),
@@ -147,6 +152,11 @@ def finder(device: DeviceFacts) -> Callable[[str, str], Finding]:
 def _bounded(text: str, scale: int, most: int) -> int | None:
     value = whole(text, scale)
     return value if value is not None and value <= most else None
+
+
+def _capability(text: str) -> tuple[int, int] | None:
+    match = _CAPABILITY.fullmatch(text)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _memory(told: Told) -> tuple[int | None, int | None, bool]:

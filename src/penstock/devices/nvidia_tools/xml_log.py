@@ -73,6 +73,10 @@ NAMES: dict[str, tuple[str, ...]] = {
         name: tuple(f"clocks_{word}_reasons/clocks_{word}_reason_{name}_slowdown" for word in ("event", "throttle"))
         for name in ("hw_thermal", "sw_thermal", "hw_power_brake")
     },
+    "sw_power_cap": (
+        "clocks_event_reasons/clocks_event_reason_sw_power_cap",
+        "clocks_throttle_reasons/clocks_throttle_reason_sw_power_cap",
+    ),
     "hw_slowdown": (
         "clocks_event_reasons/clocks_event_reason_hw_slowdown",
         "clocks_throttle_reasons/clocks_throttle_reason_hw_slowdown",
