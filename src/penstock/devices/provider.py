@@ -109,10 +109,11 @@ class Machine:
 
     Args:
         root: where its files are: `/`, or the place where a container sees the host's.
+        inherited: descriptors that stay open in the tools it runs, for a lock that lasts as long as they do.
     """
 
-    def __init__(self, root: Path = Path("/")) -> None:
-        self._root = root
+    def __init__(self, root: Path = Path("/"), inherited: tuple[int, ...] = ()) -> None:
+        self._root, self._inherited = root, inherited
 
     def run(self, *command: str, limit_s: float = TOOL_LIMIT_S) -> Output:
         try:
@@ -123,6 +124,7 @@ class Machine:
                 timeout=limit_s,
                 check=False,
                 cwd="/",
+                pass_fds=self._inherited,
                 env={**os.environ, "LC_ALL": "C"},
             )
         except FileNotFoundError:
