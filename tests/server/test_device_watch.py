@@ -126,5 +126,28 @@ def test_a_device_that_disappears_is_closed_and_the_others_are_not(watched: Serv
     until(lambda: watched.client.device("n1", 1).device.state == "free", "it is opened again")
 
 
+def exits(server: Server, job: int) -> list[dict]:
+    records = server.http("GET", "/api/v1/events?after=0&limit=1000").json()
+    return [
+        one["event"]["exit"] for one in records
+        if one["event"]["type"] == "ReplicaExited" and one["event"]["job_id"] == job
+    ]  # fmt: skip
+
+
+def test_the_log_keeps_what_a_replica_used_of_its_devices(watched: Server, jobs: Jobs):
+    """Each of its two devices computes half of the time, at 250 W."""
+    for index in range(DEVICES):
+        say(watched, index, use_milli=500, power_mw=250_000)
+    job = jobs.submit(f"exec 5<{folder_of(watched)}/0; sleep 3.5", devices={"count": 2})
+    jobs.ended(job)
+    (found,) = (one["measured"] for one in exits(watched, job))
+    assert 2_000 <= found["powered_ms"] <= 2 * 3_500
+    assert found["energy_mj"] == 250 * found["powered_ms"]
+    assert found["busy_ms"] == found["measured_ms"] // 2
+    assert found["devices_touched"] == 2
+    for index in range(DEVICES):
+        say(watched, index)
+
+
 def say(server: Server, index: int, **said: object) -> None:
     (folder_of(server) / str(index)).write_text(json.dumps(said), encoding="utf-8")

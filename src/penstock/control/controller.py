@@ -403,7 +403,7 @@ class Controller:
         if report.seq <= lease.last_seq:
             return msg.ReportTaken(report.seq, ())
         lease.last_seq = report.seq
-        report = heard(self.state, report)
+        report = heard(self.state, report, self._clock.unix_ms())
         lease.deadline_ms, lease.heard_ms = self._lease_ends_ms(), self._clock.monotonic_ms()
         for seen in report.progress:
             if seen.kind == "progress":

@@ -21,10 +21,13 @@ from penstock.core.messages.reports import (
 from penstock.core.model.cluster import NodeSpec, OthersLoad
 from penstock.core.model.hangs import FRAMES_MAX, Frame, Sight
 from penstock.core.model.ids import JobId, NodeName
+from penstock.core.model.measured import Measured, is_possible
 from penstock.core.model.nodes import DeviceFault, DeviceUser
 from penstock.core.model.resources import RESOURCE_FIELDS
 from penstock.core.state.state import State
 
+CLOCKS_DIFFER_MS = 60_000
+"""Between a node's clock and the server's, over the life of a replica."""
 SAID_MAX_CHARS = 1_000
 """Of one text of a node: the cause of a replica's end, the result of a check."""
 NAME_MAX_CHARS = 200
@@ -37,8 +40,12 @@ USERS_MAX = 256
 Told = TypeVar("Told", ProgressSeen, ReplicaInspected)
 
 
-def heard(state: State, report: NodeReport) -> NodeReport:
-    """Return the report without entries on foreign replicas or an impossible load, and with long texts cut."""
+def heard(state: State, report: NodeReport, now_ms: int) -> NodeReport:
+    """Return the report without entries on foreign replicas or impossible figures, and with long texts cut.
+
+    Args:
+        now_ms: unix time.
+    """
     check = report.check
     if check is not None and len(check.text) > SAID_MAX_CHARS:
         check = replace(check, text=check.text[:SAID_MAX_CHARS])
@@ -51,7 +58,7 @@ def heard(state: State, report: NodeReport) -> NodeReport:
         report,
         others=others,
         faults=None if report.faults is None else _faults(report.faults, len(state.nodes[report.node].spec.devices)),
-        replicas=tuple(map(_shortened, report.replicas)),
+        replicas=tuple(_shortened(_believed(state, report.node, seen, now_ms)) for seen in report.replicas),
         progress=tuple(_briefly(seen) for seen in _newest(_own(state, report.node, report.progress))),
         inspected=tuple(replace(i, sight=_bounded(i.sight)) for i in _own(state, report.node, report.inspected)),
         check=check,
@@ -113,6 +120,29 @@ def _is_placed(state: State, node: NodeName, key: ReplicaKey) -> bool:
     if attempt is None or attempt.number != key.attempt or not 0 <= key.rank < len(attempt.replicas):
         return False
     return attempt.replicas[key.rank].place.node == node
+
+
+def _believed(state: State, node: NodeName, seen: ReplicaSeen, now_ms: int) -> ReplicaSeen:
+    """Return the entry without what the replica cannot have used."""
+    info = seen.exit
+    if info is None or info.measured is None or can_have_used(state, node, seen.key, info.measured, now_ms):
+        return seen
+    return replace(seen, exit=replace(info, measured=None))
+
+
+def can_have_used(state: State, node: NodeName, key: ReplicaKey, told: Measured, now_ms: int) -> bool:
+    """Return whether a replica of a present attempt, on this node, can have used this by `now_ms` (unix)."""
+    attempt = state.jobs[key.job_id].attempt if _is_placed(state, node, key) else None
+    if attempt is None:
+        return False
+    spec = state.nodes[node].spec
+    held = [spec.devices[index] for index in attempt.replicas[key.rank].place.devices if index < len(spec.devices)]
+    return is_possible(
+        told,
+        devices=len(held),
+        device_memory_bytes=2 * sum(one.memory_bytes for one in held),
+        lived_ms=max(0, now_ms - attempt.allocated_ms) + CLOCKS_DIFFER_MS,
+    )
 
 
 def _shortened(seen: ReplicaSeen) -> ReplicaSeen:

@@ -232,6 +232,12 @@ class Condition:
         """Return the newest figures of each device, by index."""
         return tuple(self._figures[index] for index in sorted(self._figures))
 
+    def figures_in(self, sample: DeviceSample) -> tuple[DeviceFigures, ...]:
+        """Return the figures of the devices that a sample shows, in its order."""
+        vendor = self._vendors.get(sample.vendor, _Vendor())
+        indexes = [(vendor.index_of(one), one) for one in sample.reading.devices]
+        return tuple(_figures(index, one) for index, one in indexes if index is not None)
+
     def notes(self) -> tuple[str, ...]:
         """Return what providers cannot say at present, for people."""
         return tuple(one.text for name in sorted(self._vendors) for one in self._vendors[name].silent)

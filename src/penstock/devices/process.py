@@ -59,9 +59,14 @@ def provide(
                 known = {one.pid for one in sampled.processes}
                 more = tuple(one for one in holders(listed.devices) if one.pid not in known)
                 sampled = msgspec.structs.replace(sampled, processes=sampled.processes + more)
-            write(encoded(DeviceSample(provider.vendor, "sample", sampled)))
+            write(encoded(DeviceSample(provider.vendor, "sample", sampled, boot_ms())))
             if _names(sampled) - names:
                 break
+
+
+def boot_ms() -> int:
+    """Return milliseconds since the machine was started, as its agent counts them."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 def _names(reading: Reading) -> set[tuple[str, str] | int | None]:

@@ -16,6 +16,8 @@ class DeviceSample(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: Literal["inventory", "sample", "silent"]
     """`silent`: the provider hangs or has ended; findings of the reading say so, its devices may be well."""
     reading: Reading = Reading()
+    at_ms: int = 0
+    """When it was read: milliseconds since the machine was started."""
 
 
 def encoded(sample: DeviceSample) -> bytes:

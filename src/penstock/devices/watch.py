@@ -43,12 +43,19 @@ class DeviceWatch:
         """The process above the providers; 0 while it does not run."""
         return self._process.pid if self._process is not None else 0
 
-    def turn(self, now_ms: int, opened: Callable[[int], None], closed: Callable[[int], None]) -> bool:
+    def turn(
+        self,
+        now_ms: int,
+        opened: Callable[[int], None],
+        closed: Callable[[int], None],
+        taken_in: Callable[[DeviceSample], None] = lambda _: None,
+    ) -> bool:
         """Take what has come, without waiting; start the process where it does not run. Return whether any came.
 
         Args:
             opened: takes the descriptor to wait for, once the process has begun.
             closed: takes it before it is closed.
+            taken_in: takes each sample that the condition has taken.
         """
         if self._process is None:
             if now_ms >= self._begin_at_ms:
@@ -57,6 +64,7 @@ class DeviceWatch:
         taken = False
         for sample in self._read(closed):
             self.condition.take(sample, now_ms, self._host)
+            taken_in(sample)
             self._pause_ms, taken = PAUSE_FIRST_MS, True
             self.samples += 1
         if not self.pid:

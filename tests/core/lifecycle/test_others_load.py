@@ -113,8 +113,8 @@ def test_a_job_that_waits_is_looked_at_when_others_leave():
 def test_an_impossible_load_is_not_believed(impossible):
     w = cluster(1, 4)
     report = NodeReport("n0", Incarnation("i1"), 9, False, others=impossible)
-    assert heard(w.state, report).others is None
-    assert heard(w.state, NodeReport("n0", Incarnation("i1"), 9, False, others=load(0, 3))).others == load(0, 3)
+    assert heard(w.state, report, w.now).others is None
+    assert heard(w.state, NodeReport("n0", Incarnation("i1"), 9, False, others=load(0, 3)), w.now).others == load(0, 3)
 
 
 loads = st.builds(

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
+
 from penstock.core.messages.orders import Acknowledge, Order, StartReplica
 from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
@@ -108,7 +110,11 @@ class FakeServer:
         return result
 
     def ended(self, key: ReplicaKey) -> Any:
-        return self.seen(key, "exited").exit
+        """Return how a replica ended; `used` has what it used."""
+        return msgspec.structs.replace(self.seen(key, "exited").exit, measured=None)
+
+    def used(self, key: ReplicaKey) -> Any:
+        return self.seen(key, "exited").exit.measured
 
     def progress(self, key: ReplicaKey) -> list[ProgressSeen]:
         return list(dict.fromkeys(p for r in self.reports for p in r.progress if p.key == key))

@@ -71,6 +71,11 @@ def test_what_is_the_jobs_own_fault_ends_it_and_speaks_against_no_node(server, f
     assert fault_of(ended) is None
 
 
+def test_an_exit_says_how_much_processor_time_the_replica_used(server):
+    used = server.used(server.start("sh", "-c", "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"))
+    assert used is None or 10 <= used.cpu_ms <= 60_000  # None: without control groups it is not known at the end
+
+
 def test_what_a_program_prints_is_never_the_nodes_own_word(server):
     ended = server.ended(server.start("sh", "-c", "echo 'RuntimeError: NVRM: Xid 79'; exit 1"))
     assert ended == ExitInfo(1, last_error="RuntimeError: NVRM: Xid 79")

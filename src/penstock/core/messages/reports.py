@@ -9,6 +9,7 @@ from msgspec.structs import fields, replace
 from penstock.core.model.hangs import Sight
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank
 from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.measured import Measured
 from penstock.core.model.nodes import DeviceFault, OthersLoad
 from penstock.core.model.progress import Gauges
 
@@ -101,6 +102,8 @@ class ReplicaUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """On all its devices."""
     devices_touched: int | None = None
     """On how many of its devices it has a process."""
+    measured: Measured | None = None
+    """Since it began."""
 
 
 class NodeFigures(msgspec.Struct, frozen=True, omit_defaults=True):

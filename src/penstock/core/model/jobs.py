@@ -24,6 +24,7 @@ from penstock.core.model.ids import (
     TenantName,
     UserName,
 )
+from penstock.core.model.measured import Measured
 from penstock.core.model.progress import Progress
 
 JobState = Literal["waiting", "starting", "running", "suspended", "stopping", "succeeded", "failed", "cancelled"]
@@ -143,6 +144,8 @@ class ExitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """The node itself observed what `note` says; else it is output of the program, which proves nothing."""
     last_error: str = ""
     """The last error that the program printed."""
+    measured: Measured | None = None
+    """What it used of its devices; None: not measured."""
 
     @property
     def ok(self) -> bool:

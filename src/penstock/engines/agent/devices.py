@@ -4,25 +4,37 @@ The watch runs where the node has real devices, or where its folder has a `devic
 (`penstock.devices.simulated_files`). Its modules are loaded only then.
 """
 
+import contextlib
 import os
 import selectors
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from penstock.core.messages.reports import NodeFigures, ReplicaKey, ReplicaUse
+from penstock.core.model.measured import Measured
 from penstock.core.model.nodes import NodeSpec, OthersLoad
 from penstock.engines.agent.replicas import Replicas
 from penstock.engines.agent.state_machine import DeviceNews
 from penstock.engines.processes import procfs
+from penstock.privatefiles import write_whole
 
 if TYPE_CHECKING:
+    from penstock.devices.meter import Held, Meter
+    from penstock.devices.samples import DeviceSample
     from penstock.devices.watch import DeviceWatch
 
 FOLDER_CHECK_MS = 1_000
 FIGURES_EVERY_MS = 5_000
 USES_MAX = 256
 """Replicas whose use is reported at once."""
+MEASURED_EVERY_MS = 30_000
+"""A worker that goes on knows what was measured up to then; the rest counts as not measured."""
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(list[tuple[ReplicaKey, Measured]]).decode
 
 
 class NodeDevices:
@@ -40,6 +52,13 @@ class NodeDevices:
         self._check_at_ms = self._figures_at_ms = 0
         self._notes: tuple[str, ...] = ()
         self._pids: dict[int, ReplicaKey] | None = None
+        self._measured_file = folder / "measured"
+        self._known = self._former()
+        self._meter: Meter | None = None
+        self._measured_at_ms = 0
+        self._cpu_us: dict[ReplicaKey, int] = {}
+        """Processor time of each replica as of the last figures."""
+        self._cpu_at_ms = 0
 
     def turn(self, now_ms: int) -> DeviceNews | None:
         """Take new readings, without waiting; return what follows from them, None before the first."""
@@ -47,7 +66,9 @@ class NodeDevices:
             return None
         assert self._watch is not None
         self._pids = None
-        self._watch.turn(now_ms, self._opened, self._closed)
+        if self._watch.turn(now_ms, self._opened, self._closed, self._measure) and now_ms >= self._measured_at_ms:
+            self._measured_at_ms = now_ms + MEASURED_EVERY_MS
+            self._keep_measured()
         if not self._watch.samples:
             return None
         condition = self._watch.condition
@@ -57,32 +78,104 @@ class NodeDevices:
 
     def figures(self, now_ms: int) -> NodeFigures | None:
         """Return figures when they are due: now and then, and when a provider falls silent or answers again."""
-        if self._watch is None:
+        condition = self._watch.condition if self._watch is not None else None
+        notes = condition.notes() if condition is not None else ()
+        if notes == self._notes and now_ms < self._figures_at_ms:
             return None
-        condition = self._watch.condition
-        notes = condition.notes()
-        if notes == self._notes and (not self._watch.samples or now_ms < self._figures_at_ms):
-            return None
-        self._figures_at_ms, self._notes = now_ms + FIGURES_EVERY_MS, notes
-        return NodeFigures(condition.figures(), tuple(self._uses()), notes)
+        changed, self._notes = notes != self._notes, notes
+        self._figures_at_ms = now_ms + FIGURES_EVERY_MS
+        uses = tuple(self._uses(now_ms))
+        devices = condition.figures() if condition is not None else ()
+        return NodeFigures(devices, uses, notes) if devices or uses or changed else None
 
-    def _uses(self) -> Iterator[ReplicaUse]:
-        """Yield what replicas use of their devices."""
-        assert self._watch is not None
-        owners = self._owners()
+    def _uses(self, now_ms: int) -> Iterator[ReplicaUse]:
+        """Yield what replicas use of their node and their devices."""
         memory: dict[ReplicaKey, int] = {}
         touched: dict[ReplicaKey, set[int]] = {}
-        for index, process in self._watch.condition.processes():
-            key = owners.get(process.pid)
-            if key is not None:
-                touched.setdefault(key, set()).add(index)
-                memory[key] = memory.get(key, 0) + (process.memory_bytes or 0)
+        watched = self._watch is not None and self._watch.samples > 0
+        if self._watch is not None and watched:
+            owners = self._owners()
+            for index, process in self._watch.condition.processes():
+                if (key := owners.get(process.pid)) is not None:
+                    touched.setdefault(key, set()).add(index)
+                    memory[key] = memory.get(key, 0) + (process.memory_bytes or 0)
+        cpu_us: dict[ReplicaKey, int] = {}
         for key in sorted(self._replicas.running)[:USES_MAX]:
-            yield ReplicaUse(key, device_memory_bytes=memory.get(key, 0), devices_touched=len(touched.get(key, ())))
+            used = self._replicas.running[key].box.usage()
+            if used.cpu_us is not None:
+                cpu_us[key] = used.cpu_us
+            yield ReplicaUse(
+                key,
+                cpu_milli=self._cpu_milli(key, used.cpu_us, now_ms),
+                memory_bytes=used.memory_bytes,
+                device_memory_bytes=memory.get(key, 0) if watched else None,
+                devices_touched=len(touched.get(key, ())) if watched else None,
+                measured=self._with_cpu(key, used.cpu_us),
+            )
+        self._cpu_us, self._cpu_at_ms = cpu_us, now_ms
+
+    def _cpu_milli(self, key: ReplicaKey, cpu_us: int | None, now_ms: int) -> int | None:
+        """Return the CPUs in use on average since the last figures."""
+        before, passed_ms = self._cpu_us.get(key), now_ms - self._cpu_at_ms
+        return max(0, cpu_us - before) // passed_ms if cpu_us is not None and before is not None and passed_ms else None
+
+    def _with_cpu(self, key: ReplicaKey, cpu_us: int | None) -> Measured | None:
+        found = self.measured_so_far(key)
+        return found if cpu_us is None else msgspec.structs.replace(found or Measured(), cpu_ms=cpu_us // 1000)
+
+    def measured(self, key: ReplicaKey) -> Measured | None:
+        """Return what was measured of a replica that has ended, and drop it."""
+        found = self.measured_so_far(key)
+        self._known.pop(key, None)
+        if self._meter is not None:
+            self._meter.forget(key)
+        return found
+
+    def measured_so_far(self, key: ReplicaKey) -> Measured | None:
+        """Return what was measured of a replica; None where nothing was."""
+        found = self._meter.measured(key) if self._meter is not None else self._known.get(key)
+        return found if found != Measured() else None
+
+    def _measure(self, sample: "DeviceSample") -> None:
+        """Add a sample to what replicas used."""
+        assert self._watch is not None
+        assert self._meter is not None
+        if sample.kind != "sample":
+            return
+        condition, owners = self._watch.condition, self._owners()
+        memory: dict[tuple[ReplicaKey, int], int] = {}
+        for index, process in condition.processes():
+            if (key := owners.get(process.pid)) is not None:
+                memory[key, index] = memory.get((key, index), 0) + (process.memory_bytes or 0)
+        self._meter.take(sample.at_ms, condition.figures_in(sample), self._held(), memory)
+
+    def _held(self) -> "list[Held]":
+        from penstock.devices.meter import Held
+
+        return [
+            Held(key, index, running.share_milli, running.ticks * 1000 // _TICKS_PER_S)
+            for key, running in self._replicas.running.items()
+            for index in running.devices
+        ]
+
+    def _former(self) -> dict[ReplicaKey, Measured]:
+        """Return what a former worker measured of replicas that go on; nothing where that cannot be read."""
+        try:
+            found = dict(_decode(self._measured_file.read_bytes()))
+        except (OSError, msgspec.DecodeError):
+            return {}
+        return {key: measured for key, measured in found.items() if key in self._replicas.running}
+
+    def _keep_measured(self) -> None:
+        assert self._meter is not None
+        kept = sorted((key, one) for key, one in self._meter.image().items() if key in self._replicas.running)
+        with contextlib.suppress(OSError):  # a full disk costs what the next worker would know, no more
+            write_whole(self._measured_file, _encode(kept), synced=False)
 
     def end(self) -> None:
         """End the watch."""
         if self._watch is not None:
+            self._keep_measured()
             self._watch.end(self._closed)
 
     def _begin(self, now_ms: int) -> bool:
@@ -92,11 +185,12 @@ class NodeDevices:
         if not real and not simulated:
             return False
         from penstock.devices.condition import Host
+        from penstock.devices.meter import Meter
         from penstock.devices.watch import DeviceWatch
 
         arguments = ["--folder", str(self._simulated)] if simulated else []
         host = Host(is_ours=lambda pid: pid in self._owners(), started=procfs.start_ticks, user_of=_user_of)
-        self._watch = DeviceWatch(self._spec.devices, arguments, host)
+        self._watch, self._meter = DeviceWatch(self._spec.devices, arguments, host), Meter(self._known)
         return True
 
     def _owners(self) -> dict[int, ReplicaKey]:

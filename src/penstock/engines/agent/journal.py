@@ -38,6 +38,9 @@ class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """With `stopping`: the agent's reason to stop it; empty where the server ordered the stop."""
     cpus: tuple[int, ...] = ()
     """Processors that it has for itself; empty: it shares those of all."""
+    devices: tuple[int, ...] = ()
+    share_milli: int = 0
+    """Of each device."""
 
 
 class JournalReplica(msgspec.Struct):
@@ -55,6 +58,8 @@ class JournalReplica(msgspec.Struct):
     stopping: bool = False
     problem: str = ""
     cpus: tuple[int, ...] = ()
+    devices: tuple[int, ...] = ()
+    share_milli: int = 0
 
 
 _encode = msgspec.json.Encoder().encode
@@ -86,6 +91,8 @@ class Journal:
                 limits=known.limits,
                 account=known.account,
                 cpus=known.cpus,
+                devices=known.devices,
+                share_milli=known.share_milli,
             )
             lines.append(_encode(base) + b"\n")
             if known.pid:
@@ -118,6 +125,8 @@ def replay(path: Path) -> dict[ReplicaKey, JournalReplica]:
                 limits=line.limits,
                 account=line.account,
                 cpus=line.cpus,
+                devices=line.devices,
+                share_milli=line.share_milli,
             )
         elif line.what == "forgotten":
             known.pop(line.key, None)

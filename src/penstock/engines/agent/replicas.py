@@ -11,6 +11,7 @@ import msgspec
 from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
+from penstock.core.model.measured import Measured
 from penstock.core.model.resources import Device, Resources
 from penstock.devices.installed import closed_files
 from penstock.engines.agent.journal import ExitBook, Journal, JournalLine, JournalReplica
@@ -49,6 +50,9 @@ class Running(msgspec.Struct):
     """It was asked to stop, and has its grace."""
     save_signal: str = ""
     """The signal that makes it save and carry on, as its program says."""
+    devices: tuple[int, ...] = ()
+    share_milli: int = 0
+    """Its part of each device."""
 
 
 class Replicas:
@@ -68,6 +72,8 @@ class Replicas:
         self._node, self._data, self._containment, self._devices = node, data, containment, devices
         self._journal, self._exits, self._on_gone = journal, exits, on_gone
         self.running: dict[ReplicaKey, Running] = {}
+        self.measured: Callable[[ReplicaKey], Measured | None] = lambda _: None
+        """Returns what was measured of a replica that ends."""
         self._by_pid: dict[int, ReplicaKey] = {}
         self._killing: set[ReplicaKey] = set()
         self._leaving: set[ReplicaKey] = set()
@@ -98,8 +104,18 @@ class Replicas:
         limits, box = order.ask.host, None
         account, devices = order.account, tuple(self._devices[i] for i in order.devices)
         cpus = self._own_cpus(key, limits, devices)
+        share_milli = order.ask.device_milli // len(order.devices) if order.devices else 0
         self._journal.write(
-            JournalLine(key, "spawning", checkpoint=order.checkpoint, limits=limits, account=account, cpus=cpus)
+            JournalLine(
+                key,
+                "spawning",
+                checkpoint=order.checkpoint,
+                limits=limits,
+                account=account,
+                cpus=cpus,
+                devices=order.devices,
+                share_milli=share_milli,
+            )
         )
         try:
             closed = closed_files(devices, self._devices.values())
@@ -114,7 +130,9 @@ class Replicas:
         ticks = procfs.start_ticks(gate.pid) or 0
         box.lead(Process(gate.pid, ticks))
         self._journal.write(JournalLine(key, "started", gate.pid, ticks))
-        self._add(Running(key, box, gate.pid, ticks, order.checkpoint, ours=True))
+        running = Running(key, box, gate.pid, ticks, order.checkpoint, ours=True)
+        running.devices, running.share_milli = order.devices, share_milli
+        self._add(running)
         gate.open()
         return gate.pid
 
@@ -150,6 +168,7 @@ class Replicas:
             return None
         running = Running(known.key, box, known.pid, known.ticks, known.checkpoint, ours=False)
         running.stopping = known.stopping
+        running.devices, running.share_milli = known.devices, known.share_milli
         self._add(running)
         return known.pid
 
@@ -336,11 +355,17 @@ class Replicas:
         self._leaving.discard(key)
         if running is not None:
             self._by_pid.pop(running.pid, None)
+            info = msgspec.structs.replace(info, measured=self._used(running))
             running.box.remove()
         if self._cpu_sets is not None and self._cpu_sets.release(self._box_name(key)):
             self._containment.share_cpus(self._cpu_sets.shared)
         self._journal.write(JournalLine(key, "exited", exit=info))
         self._on_gone(key, info)
+
+    def _used(self, running: Running) -> Measured | None:
+        """Return what a replica used in all, before its box goes; None where nothing was measured."""
+        found, cpu_us = self.measured(running.key), running.box.usage().cpu_us
+        return msgspec.structs.replace(found or Measured(), cpu_ms=cpu_us // 1000) if cpu_us else found
 
     def forget(self, key: ReplicaKey) -> None:
         """Drop what is needed no longer of a replica whose exit is in the server's log; its output and report stay."""

@@ -144,6 +144,7 @@ class Worker:
         """Encrypted, not yet taken by the socket."""
         self._inspector = Inspector()
         self._devices = NodeDevices(config.spec, folder, self._replicas, self._selector)
+        self._replicas.measured = self._devices.measured
         self._connect_at_ms = 0
         self._server_stamp, self._server_address = (0, 0), ("", 0)
         """Of the last announcement used, and its address."""

@@ -1,0 +1,74 @@
+"""What a node measured of a replica: use of its devices, their energy, and its processor time."""
+
+from typing import Any
+
+import msgspec
+
+POWER_MAX_MW = 5_000_000
+"""Of one device: a report above it is wrong. The strongest accelerators draw 1.4 kW."""
+
+CPUS_MAX = 4_096
+"""Of one node."""
+
+
+class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Sums over the life of a replica; None: not measured.
+
+    Times are device-milliseconds: two devices for a second are 2,000, half a device is 500. What was not measured, in
+    gaps between readings, is in none of them.
+    """
+
+    measured_ms: int = 0
+    """Over which it is known how busy its devices were."""
+    busy_ms: int | None = None
+    """Of these, in which they computed."""
+    powered_ms: int = 0
+    """Over which the energy of its devices is known."""
+    energy_mj: int | None = None
+    """Used in that time."""
+    device_memory_peak_bytes: int | None = None
+    """The most that its processes held on all its devices at one time."""
+    devices_touched: int | None = None
+    """Of how many of its devices it has made use; None where that cannot be known."""
+    cpu_ms: int | None = None
+    """Processor time of all its processes."""
+
+    @property
+    def mean_power_mw(self) -> int | None:
+        """Mean power of one device while its energy was measured."""
+        return self.energy_mj * 1000 // self.powered_ms if self.energy_mj is not None and self.powered_ms else None
+
+
+_ADDED = tuple(name for name in Measured.__struct_fields__)
+
+
+def summed(one: Measured | None, other: Measured | None) -> Measured | None:
+    """Return the sums of two replicas, or attempts; None where neither was measured."""
+    if one is None or other is None:
+        return one or other
+    sums: dict[str, Any] = {name: _plus(getattr(one, name), getattr(other, name)) for name in _ADDED}
+    return Measured(**sums)
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else one + other
+
+
+def is_possible(told: Measured, *, devices: int, device_memory_bytes: int, lived_ms: int) -> bool:
+    """Return whether a replica can have used this: a node whose key was stolen can report anything.
+
+    Args:
+        devices: that it holds; a part of one counts as one.
+        device_memory_bytes: of all of them.
+        lived_ms: since its places were given out, with what clocks may differ by.
+    """
+    numbers = [value for name in _ADDED if (value := getattr(told, name)) is not None]
+    return (
+        all(value >= 0 for value in numbers)
+        and max(told.measured_ms, told.powered_ms) <= devices * lived_ms
+        and (told.busy_ms or 0) <= told.measured_ms
+        and (told.energy_mj or 0) * 1000 <= POWER_MAX_MW * told.powered_ms
+        and (told.device_memory_peak_bytes or 0) <= device_memory_bytes
+        and (told.devices_touched or 0) <= devices
+        and (told.cpu_ms or 0) <= CPUS_MAX * lived_ms
+    )
