@@ -679,6 +679,7 @@ export type ExitInfo = {
   note?: string;
   observed?: boolean;
   last_error?: string;
+  measured?: Measured | null;
 };
 
 /** Why a job is not running. `code` is stable; `text` is one sentence for people. */
@@ -1292,6 +1293,17 @@ export type Me = {
   submits: Array<string>;
   default_tenant: string;
   default_queue: string;
+};
+
+/** Sums over the life of a replica; None: not measured. */
+export type Measured = {
+  measured_ms?: number;
+  busy_ms?: number | null;
+  powered_ms?: number;
+  energy_mj?: number | null;
+  device_memory_peak_bytes?: number | null;
+  devices_touched?: number | null;
+  cpu_ms?: number | null;
 };
 
 /** Devices of one model on nodes that match: `total` = `free` + `used` + `unhealthy` + `closed`. */
