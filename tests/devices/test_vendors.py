@@ -1,5 +1,7 @@
 """Each vendor's provider on recorded machines: healthy and ill ones, tools that are missing, hang, or are refused."""
 
+import random
+
 import pytest
 
 from penstock.devices.amd import Amd
@@ -10,8 +12,9 @@ from penstock.devices.provider import Output
 from penstock.devices.reading import LinkFacts, ProcessFacts
 from penstock.devices.tpu import Tpu
 from penstock.devices.vendors import PROVIDERS
-from penstock.testing.devices import Recorded, check_provider
+from penstock.testing.devices import Recorded, check_facts, check_provider
 from tests.devices import vendor_machines
+from tests.devices.tool_damage import DAMAGES
 from tests.devices.tool_outputs import MIB, codes, text_of, told
 from tests.devices.vendor_machines import AMD_UUIDS, GIB, MODULES, NODES, PCI, RECORDINGS
 
@@ -362,3 +365,18 @@ def test_ascend_chips_whose_logic_ids_are_not_known_are_left_out():
     assert "4 chips whose logic ids are not known: ASCEND_RT_VISIBLE_DEVICES cannot name them" in [
         finding.text for finding in reading.findings
     ]
+
+
+@MACHINES
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_an_output_that_is_damaged_gives_no_wrong_device(make, damage):
+    """Of each output: lost, doubled and moved lines, other locales, zeros, values that are not told, ill characters."""
+    machine = make()
+    here = machine.provider.inventory(machine.sources)
+    for command, output in machine.sources.outputs.items():
+        if output.text:
+            text = damage(output.text, random.Random(f"{make.__name__} {damage.__name__} {command}"))
+            damaged = Recorded(machine.sources.outputs | {command: Output(text, code=0)}, machine.sources.files)
+            for reading in (machine.provider.inventory(damaged), machine.provider.sample(damaged)):
+                check_facts(reading, here)
+                assert reading.devices or reading.findings
