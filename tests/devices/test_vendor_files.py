@@ -95,6 +95,7 @@ def test_a_file_that_is_no_device_leaves_all_open(tmp_path):
     (root / "dev/davinci1").write_text("")
     here = [device("huawei", at) for at in range(2)]
     assert Huawei(root).closed_files(here[:1], here) == ()
+    assert Huawei(root).closed_files(here[1:], here) == ()
 
 
 def amd_root(root: Path) -> Path:
@@ -118,6 +119,7 @@ def test_amd_devices_without_ids_close_nothing(tmp_path):
     write(tmp_path, {path: text.replace("unique_id 1", "unique_id 0 1") for path, text in kfd_files().items()})
     here = [device("amd", 0), device("amd", 1)]
     assert Amd(tmp_path).closed_files(here[:1], here) == ()
+    assert Amd(tmp_path).closed_files([], here) == ()
 
 
 def test_amd_containers_get_kfd_and_the_render_nodes(tmp_path):

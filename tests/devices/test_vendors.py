@@ -215,6 +215,17 @@ def test_tpu_chips_that_cannot_be_matched_with_files_are_none(lost):
     assert {"masked", "no_devices"} & set(codes(reading))
 
 
+def test_files_of_vfio_are_of_tpus_only_where_a_tpu_is_on_the_bus():
+    """A device of another vendor with a TPU's number, a network card of Google's, and a machine with no such device."""
+    for vendor, number in (("0x10de", "0x006f"), ("0x1ae0", "0x0042"), ("0x8086", "0x1592")):
+        folder = f"{PCI}/0000:00:04.0"
+        sources = Recorded(
+            {}, {"/dev/vfio/0": "", f"{folder}/vendor": f"{vendor}\n", f"{folder}/device": f"{number}\n"}
+        )
+        assert not Tpu().is_present(sources)
+        assert Tpu().inventory(sources).devices == ()
+
+
 def test_tpu_models_that_share_an_id_are_told_apart_by_their_subsystem():
     files = {"/dev/accel0": "", f"{PCI}/0000:00:04.0/vendor": "0x1ae0\n", f"{PCI}/0000:00:04.0/device": "0x0027\n"}
     older = Recorded({}, files | {f"{PCI}/0000:00:04.0/subsystem_device": "0x004f\n"})
@@ -234,8 +245,9 @@ def test_neuron_links_and_processes():
 
 
 def test_neuron_devices_without_cores_are_left_out():
-    text = text_of("neuron/neuron-ls-1.txt").replace("| 4-7      |", "| N/A      |")
+    text = text_of("neuron/neuron-ls-all-procs-1.txt").replace("| 1      | 4      |", "| 1      | N/A    |")
     reading = Neuron().inventory(Recorded({("neuron-ls",): text}))
+    assert {process.index for process in reading.processes} == {0, *range(2, 16)}
     assert [device.index for device in reading.devices] == [0, *range(2, 16)]
     assert all(1 not in (link.device, link.peer) for link in reading.links)
     assert "masked" in codes(reading)
@@ -330,16 +342,6 @@ def test_amd_links_come_from_the_tool_where_the_kernel_shows_no_devices():
     reading = Amd().inventory(Recorded(commands))
     assert [device.pci for device in reading.devices] == ["0000:63:00.0", "0000:64:00.0"]
     assert reading.links == (LinkFacts(0, 1, "pcie"),)
-
-
-def test_two_names_that_are_of_two_devices_are_of_none():
-    machine = vendor_machines.amd()
-    machine.sources.outputs["amd-smi", "static", "--json"] = Output(
-        vendor_machines.amd_smi_static().replace("0000:64:00.0", "0000:63:00.0"), code=0
-    )
-    reading = machine.provider.inventory(machine.sources)
-    assert [device.pci for device in reading.devices] == ["0000:63:00.0", "0000:64:00.0"]
-    assert [device.uuid for device in reading.devices] == AMD_UUIDS
 
 
 # How variables name devices

@@ -89,7 +89,7 @@ class Amd(ByTools):
             return ()
         files = {device.uuid: set(_numbers(self._machine, device)) for device in _kernel(self._machine).devices}
         wanted = [device.uuid for device in given if self._real(device)]
-        if "" in files or not files or not set(wanted) <= set(files):
+        if "" in files or not set(wanted) <= set(files):
             return ()
         own = {number for uuid in wanted for number in files[uuid]}
         return denied({number for numbers in files.values() for number in numbers} - own)
