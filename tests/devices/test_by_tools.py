@@ -24,6 +24,15 @@ def test_a_tool_that_fails_behind_a_whole_output_is_a_finding_and_its_devices_st
     ]
 
 
+def test_tools_are_looked_for_where_their_vendors_install_them():
+    sources = Recorded({("/opt/rocm/bin/amd-smi", "list"): "0"})
+    asked = Question(("amd-smi", "list"), lambda text: Reading(devices=(ONE,)))
+    assert ask(sources, asked).devices == (ONE,)
+    assert ask(Recorded({("amd-smi", "list"): "0"}), asked).devices == (ONE,)
+    missing = ask(Recorded(), asked)
+    assert [finding.text for finding in missing.findings] == ["'amd-smi' is not installed"]
+
+
 @pytest.mark.parametrize(
     ("said", "code"),
     [("", "tool_failed"), ("Operation not permitted\n", "no_permission"), ("timed out\n", "tool_timeout")],

@@ -4,12 +4,15 @@ import random
 
 import pytest
 
+from penstock.devices import process
 from penstock.devices.amd import Amd
 from penstock.devices.gaudi import Gaudi
 from penstock.devices.intel import Intel
 from penstock.devices.neuron import Neuron
-from penstock.devices.provider import Output
+from penstock.devices.process import provide
+from penstock.devices.provider import DeviceProvider, Output
 from penstock.devices.reading import LinkFacts, ProcessFacts
+from penstock.devices.samples import decode
 from penstock.devices.tpu import Tpu
 from penstock.devices.vendors import PROVIDERS
 from penstock.testing.devices import Recorded, check_facts, check_provider
@@ -60,6 +63,30 @@ def test_a_right_that_is_missing_is_a_finding_in_every_language(make, text):
     if machine.sources.outputs:
         assert any(finding.code in ("no_permission", "unknown_format", "tool_failed") for finding in reading.findings)
         assert "no_permission" in codes(reading) or text is not REFUSED[0]
+
+
+def kinds(provider: DeviceProvider, sources: Recorded, samples: int) -> list[str]:
+    """Return which lines the process of a provider writes in the time of some samples."""
+    lines: list[bytes] = []
+    left = iter([True] * samples + [False])
+    provide(provider, sources, lines.append, lambda: next(left))
+    return [decode(line).kind for line in lines]
+
+
+@MACHINES
+def test_samples_name_devices_as_inventories_do(make, monkeypatch):
+    monkeypatch.setattr(process, "holders", lambda devices: ())
+    machine = make()
+    assert kinds(machine.provider, machine.sources, 2) == ["inventory", "sample", "sample"]
+
+
+def test_a_device_that_no_inventory_had_brings_a_new_one(monkeypatch):
+    machine = vendor_machines.mthreads()
+    text = machine.sources.outputs["mthreads-gmi",]
+    other = Output(text.text.replace(":04:00.0", ":05:00.0"), code=0)
+    answers = iter([text, text, *[other] * 9])
+    monkeypatch.setattr(machine.sources, "run", lambda *command, **_: next(answers))
+    assert kinds(machine.provider, machine.sources, 3) == ["inventory", "sample", "sample", "inventory", "sample"]
 
 
 def test_a_tool_that_hangs_is_named():

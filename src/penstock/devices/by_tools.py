@@ -25,6 +25,14 @@ OF_OUTPUT = frozenset({"cut", "unreadable", "unknown_format", "duplicate", "part
 """Findings after which an output may have had more devices, where they name none."""
 NUMA_NODE = "/sys/bus/pci/devices/{pci}/numa_node"
 
+FOLDERS = {
+    "amd-smi": "/opt/rocm/bin",
+    "rocm-smi": "/opt/rocm/bin",
+    "npu-smi": "/usr/local/sbin",
+    "neuron-ls": "/opt/aws/neuron/bin",
+}
+"""Where vendors' packages install tools outside of the usual path of services."""
+
 _LAST_NUMBER = re.compile(r"(\d+)$")
 
 Number = tuple[int, int]
@@ -41,7 +49,10 @@ class Question(NamedTuple):
 def ask(sources: Sources, question: Question) -> Reading:
     """Return what a tool says; that it is missing, hangs or fails is a finding."""
     words = " ".join(question.command)
+    tool, *arguments = question.command
     output = sources.run(*question.command)
+    if output.missing and tool in FOLDERS:
+        output = sources.run(f"{FOLDERS[tool]}/{tool}", *arguments)
     if output.missing:
         return Reading(findings=(_absent(question),))
     if output.timed_out:

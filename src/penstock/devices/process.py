@@ -50,7 +50,6 @@ def provide(
         listed = provider.inventory(sources)
         write(encoded(DeviceSample(provider.vendor, "inventory", listed)))
         until_s = time.monotonic() + INVENTORY_EVERY_S
-        names = _names(listed)
         while time.monotonic() < until_s:
             if not pause():
                 return
@@ -60,7 +59,7 @@ def provide(
                 more = tuple(one for one in holders(listed.devices) if one.pid not in known)
                 sampled = msgspec.structs.replace(sampled, processes=sampled.processes + more)
             write(encoded(DeviceSample(provider.vendor, "sample", sampled, boot_ms())))
-            if _names(sampled) - names:
+            if _has_new(sampled, listed):
                 break
 
 
@@ -69,8 +68,17 @@ def boot_ms() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
-def _names(reading: Reading) -> set[tuple[str, str] | int | None]:
-    return {(one.uuid, one.pci) if one.uuid or one.pci else one.index for one in reading.devices}
+def _has_new(sampled: Reading, listed: Reading) -> bool:
+    """Return whether a sample shows a device that is in an inventory by none of its names.
+
+    Samples may name devices by their addresses or indexes alone.
+    """
+    known: set[str | int | None] = {name for one in listed.devices for name in (one.uuid, one.pci, one.index)}
+    for one in sampled.devices:
+        names: set[str | int | None] = {name for name in (one.uuid, one.pci) if name} or {one.index}
+        if not names & known:
+            return True
+    return False
 
 
 class _Watched:
