@@ -10,6 +10,7 @@ from penstock.core.messages.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Epoch, Incarnation, JobId
 from penstock.core.model.jobs import ExitInfo, JobState
+from penstock.core.model.measured import Measured
 
 if TYPE_CHECKING:  # agents load this module without the state and without the events
     from penstock.core.model.events import JobSubmitted, Record
@@ -41,6 +42,8 @@ class FinishedDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of its last checkpoint; 0: it saved none."""
     idle_ms: int = 0
     """For how long its last attempt was suspended; 0 in rows of former versions."""
+    measured: Measured | None = None
+    """What it used, of all attempts; None: not measured."""
 
 
 class FinishedJob(msgspec.Struct, frozen=True, omit_defaults=True):

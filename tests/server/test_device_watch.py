@@ -138,13 +138,18 @@ def test_the_log_keeps_what_a_replica_used_of_its_devices(watched: Server, jobs:
     """Each of its two devices computes half of the time, at 250 W."""
     for index in range(DEVICES):
         say(watched, index, use_milli=500, power_mw=250_000)
-    job = jobs.submit(f"exec 5<{folder_of(watched)}/0; sleep 3.5", devices={"count": 2})
-    jobs.ended(job)
+    job = jobs.submit(f"exec 5<{folder_of(watched)}/0; sleep 8", devices={"count": 2})
+    live = until(lambda: watched.client.job(job).energy_mj, "it is shown while the job runs")
+    view = jobs.ended(job)
+    assert view.energy_mj > live
+    assert (view.power_mean_mw, view.busy_milli) == (250_000, 500)
     (found,) = (one["measured"] for one in exits(watched, job))
-    assert 2_000 <= found["powered_ms"] <= 2 * 3_500
+    assert (found["energy_mj"], 4_000 <= found["powered_ms"] <= 2 * 8_100) == (view.energy_mj, True)
     assert found["energy_mj"] == 250 * found["powered_ms"]
     assert found["busy_ms"] == found["measured_ms"] // 2
     assert found["devices_touched"] == 2
+    (row,) = [row for row in watched.client.usage("job").rows if row.job == job]
+    assert (row.energy_mj, row.powered_milli_ms) == (view.energy_mj, 1000 * found["powered_ms"])
     for index in range(DEVICES):
         say(watched, index)
 

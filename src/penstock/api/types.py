@@ -127,6 +127,14 @@ class JobView(msgspec.Struct, frozen=True):
     """Of one attempt; 0: none."""
     start_likely_ms: int = 0
     """When a waiting job is expected to start (unix ms), as last estimated, in lists too; 0: not estimated."""
+    energy_mj: int | None = None
+    """Energy that its devices used so far (millijoules), of all attempts; null: not measured."""
+    power_mean_mw: int | None = None
+    """Mean power of one of its devices while its energy was measured."""
+    busy_milli: int | None = None
+    """Part of the measured time in which its devices computed."""
+    cpu_ms: int | None = None
+    """Processor time so far."""
     array_counts: dict[str, int] = {}
     """Where the job stands for its array: the array's live members that match, by state."""
 

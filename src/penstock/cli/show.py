@@ -14,7 +14,7 @@ from penstock.cli.story import attempts_of, checkpoints_text, clock, moment, nod
 from penstock.core.model.events import Record
 from penstock.core.model.explanation import Explanation
 from penstock.core.model.jobs import FINAL_STATES
-from penstock.core.model.quantities import format_duration
+from penstock.core.model.quantities import format_duration, format_energy
 from penstock.core.model.words import counted
 
 REPLICAS_SHOWN_MAX = 16
@@ -64,6 +64,20 @@ def state_facts(job: api.JobView, why: Explanation | None, now_ms: int) -> Itera
         yield "ends", left(job, now_ms).replace("~", "in about ")
     if job.step:
         yield "step", f"{job.step:,}"
+    yield "used", used_text(job)
+
+
+def used_text(job: api.JobView) -> str:
+    """Return what its devices and its programs used, as measured; empty where nothing was."""
+    parts = []
+    if job.busy_milli is not None:
+        parts.append(f"devices busy {job.busy_milli // 10} % of the time")
+    if job.energy_mj is not None:
+        mean = f" (mean {job.power_mean_mw / 1000:,.0f} W a device)" if job.power_mean_mw is not None else ""
+        parts.append(f"{format_energy(job.energy_mj)}{mean}")
+    if job.cpu_ms is not None:
+        parts.append(f"{format_duration(job.cpu_ms)} of CPU time")
+    return ", ".join(parts)
 
 
 def request_facts(job: api.JobView) -> Iterator[tuple[str, str]]:

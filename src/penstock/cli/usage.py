@@ -11,7 +11,7 @@ from penstock.cli.output import Console, print_json, say, table
 from penstock.cli.place import client_of
 from penstock.cli.progress import waiting
 from penstock.core.model.answers import UsageRow, WasteRow
-from penstock.core.model.quantities import money
+from penstock.core.model.quantities import KWH_MJ, money
 
 HOUR_MILLI_MS = 3_600_000 * 1000
 GIB_HOUR = 2**30 * 3_600_000
@@ -53,7 +53,7 @@ def usage(
         say("all times in device-hours" + (f"; amounts in {found.currency}" if found.priced else ""))
 
 
-_USAGE_COLUMNS = ("device-hours", "measured", "used", "idle", "CPU-hours", "GiB-hours", "jobs", "attempts")
+_USAGE_COLUMNS = ("device-hours", "measured", "used", "idle", "CPU-hours", "GiB-hours", "kWh", "jobs", "attempts")
 _WASTE_COLUMNS = ("device-hours", "used", "waits for data", "hangs", "not known")
 
 
@@ -69,7 +69,8 @@ def _usage_cells(row: UsageRow) -> tuple[str, ...]:
     measured, used = row.measured_milli_ms / HOUR_MILLI_MS, row.used_milli_ms / HOUR_MILLI_MS
     idle = f"{measured - used:,.2f} ({100 * (measured - used) / measured:.0f} %)" if measured else ""
     amounts = (f"{row.device_milli_ms / HOUR_MILLI_MS:,.2f}", f"{measured:,.2f}", f"{used:,.2f}", idle)
-    rest = (f"{row.cpu_milli_ms / HOUR_MILLI_MS:,.2f}", f"{row.memory_byte_ms / GIB_HOUR:,.2f}")
+    energy = f"{row.energy_mj / KWH_MJ:,.3f}" if row.powered_milli_ms else ""
+    rest = (f"{row.cpu_milli_ms / HOUR_MILLI_MS:,.2f}", f"{row.memory_byte_ms / GIB_HOUR:,.2f}", energy)
     return (*amounts, *rest, str(row.jobs), str(row.attempts))
 
 

@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import NamedTuple
 
-from penstock.core.messages.reports import DeviceFigures, NodeFigures, ReplicaUse
+from penstock.control.report_filter import can_have_used
+from penstock.core.messages.reports import DeviceFigures, NodeFigures, ReplicaKey, ReplicaUse
 from penstock.core.model.cluster import Node
 from penstock.core.model.ids import JobId, NodeName
+from penstock.core.model.measured import Measured
+from penstock.core.state.state import State
 
 MINUTE_MS = 60_000
 MINUTES_KEPT = 60
@@ -62,7 +65,7 @@ class NodeNow(NamedTuple):
 
     at_ms: int
     devices: Mapping[int, DeviceFigures]
-    uses: Sequence[ReplicaUse]
+    uses: Mapping[ReplicaKey, ReplicaUse]
     notes: Sequence[str]
 
 
@@ -88,7 +91,7 @@ class FigureBook:
         devices = {one.index: one for one in figures.devices[:count] if 0 <= one.index < count and _possible(one)}
         notes = [note[:TEXT_MAX_CHARS] for note in figures.notes[:NOTES_MAX]]
         with self._lock:
-            self._nodes[node] = NodeNow(now_ms, devices, figures.replicas[:USES_MAX], notes)
+            self._nodes[node] = NodeNow(now_ms, devices, {use.key: use for use in figures.replicas[:USES_MAX]}, notes)
             minutes = self._minutes.setdefault(node, {})
             for index in [index for index in minutes if index >= count]:
                 del minutes[index]
@@ -112,8 +115,14 @@ class FigureBook:
     def uses_of(self, job_id: JobId, nodes: Sequence[NodeName], now_ms: int) -> list[ReplicaUse]:
         """Return what the replicas of a job on these nodes use, by rank."""
         found = [self.of(name, now_ms) for name in nodes]
-        uses = [use for one in found if one is not None for use in one.uses if use.key.job_id == job_id]
+        uses = [use for one in found if one is not None for use in one.uses.values() if use.key.job_id == job_id]
         return sorted(uses, key=lambda use: use.key)
+
+    def measured(self, state: State, key: ReplicaKey, node: NodeName, now_ms: int) -> Measured | None:
+        """Return what a replica has used, as the node reported that it is on; None where that cannot be true."""
+        now = self.of(node, now_ms)
+        told = now.uses[key].measured if now is not None and key in now.uses else None
+        return told if told is not None and can_have_used(state, node, key, told, now_ms) else None
 
     def _keep(self, nodes: Mapping[NodeName, Node]) -> None:
         """Drop what is kept of nodes that are there no more."""

@@ -41,6 +41,7 @@ def finished_row(job: Job, record: Record) -> FinishedJob:
             devices_text=devices_cell(job.spec.ask),
             checkpoint_step=job.progress.checkpoint_step,
             idle_ms=job.idle_ms,
+            measured=job.measured,
         ),
     )
 

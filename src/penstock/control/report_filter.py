@@ -21,6 +21,7 @@ from penstock.core.messages.reports import (
 from penstock.core.model.cluster import NodeSpec, OthersLoad
 from penstock.core.model.hangs import FRAMES_MAX, Frame, Sight
 from penstock.core.model.ids import JobId, NodeName
+from penstock.core.model.jobs import Attempt
 from penstock.core.model.measured import Measured, is_possible
 from penstock.core.model.nodes import DeviceFault, DeviceUser
 from penstock.core.model.resources import RESOURCE_FIELDS
@@ -115,11 +116,16 @@ def _newest(told: Sequence[ProgressSeen]) -> list[ProgressSeen]:
 
 
 def _is_placed(state: State, node: NodeName, key: ReplicaKey) -> bool:
+    return _attempt_on(state, node, key) is not None
+
+
+def _attempt_on(state: State, node: NodeName, key: ReplicaKey) -> Attempt | None:
+    """Return the present attempt of a replica, where it has one and the replica is on this node."""
     job = state.jobs.get(key.job_id)
     attempt = job.attempt if job is not None else None
     if attempt is None or attempt.number != key.attempt or not 0 <= key.rank < len(attempt.replicas):
-        return False
-    return attempt.replicas[key.rank].place.node == node
+        return None
+    return attempt if attempt.replicas[key.rank].place.node == node else None
 
 
 def _believed(state: State, node: NodeName, seen: ReplicaSeen, now_ms: int) -> ReplicaSeen:
@@ -131,11 +137,11 @@ def _believed(state: State, node: NodeName, seen: ReplicaSeen, now_ms: int) -> R
 
 
 def can_have_used(state: State, node: NodeName, key: ReplicaKey, told: Measured, now_ms: int) -> bool:
-    """Return whether a replica of a present attempt, on this node, can have used this by `now_ms` (unix)."""
-    attempt = state.jobs[key.job_id].attempt if _is_placed(state, node, key) else None
-    if attempt is None:
+    """Return whether a replica of a present attempt, on this node, can have used this by now (unix). Any thread."""
+    attempt, known = _attempt_on(state, node, key), state.nodes.get(node)
+    if attempt is None or known is None:
         return False
-    spec = state.nodes[node].spec
+    spec = known.spec
     held = [spec.devices[index] for index in attempt.replicas[key.rank].place.devices if index < len(spec.devices)]
     return is_possible(
         told,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.core.messages.reports import DeviceFigures, ReplicaKey
-from penstock.core.model.measured import POWER_MAX_MW, Measured
+from penstock.core.model.measured import POWER_MAX_MW, Measured, added
 
 GAP_MAX_MS = 5_000
 WHOLE_MILLI = 1000
@@ -51,9 +51,9 @@ class _Account(msgspec.Struct):
         base = self.base
         return Measured(
             measured_ms=base.measured_ms + self.known_ns // 10**6,
-            busy_ms=_plus(base.busy_ms, self.busy_ns // 10**6 if self.known_ns else None),
+            busy_ms=added((base.busy_ms, self.busy_ns // 10**6 if self.known_ns else None)),
             powered_ms=base.powered_ms + self.powered_ns // 10**6,
-            energy_mj=_plus(base.energy_mj, self.energy_nj // 10**6 if self.powered_ns else None),
+            energy_mj=added((base.energy_mj, self.energy_nj // 10**6 if self.powered_ns else None)),
             device_memory_peak_bytes=max(
                 (one for one in (base.device_memory_peak_bytes, self.peak_bytes) if one is not None), default=None
             ),
@@ -199,7 +199,3 @@ def _energy_uj(last: DeviceFigures, now: DeviceFigures, length_ms: int) -> int |
             return used_uj
     power_mw = now.power_mw
     return power_mw * length_ms if power_mw is not None and 0 <= power_mw <= POWER_MAX_MW else None
-
-
-def _plus(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else one + other

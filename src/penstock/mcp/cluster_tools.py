@@ -9,7 +9,7 @@ from msgspec import Meta
 from penstock.api import types as api
 from penstock.core.model.answers import Alert, PoolStats, QuotaRow, UsageRow
 from penstock.core.model.events import Record
-from penstock.core.model.quantities import format_resource
+from penstock.core.model.quantities import KWH_MJ, format_resource
 from penstock.mcp.budget import Left
 from penstock.mcp.callers import Caller
 from penstock.mcp.tool import Arguments, Tool
@@ -237,6 +237,8 @@ class UsageSum(msgspec.Struct, frozen=True):
     used_hours: float
     cpu_hours: float
     memory_gib_hours: float
+    energy_kwh: float
+    """Of devices, of replicas that have ended, as far as it was measured."""
     jobs: int
     attempts: int
 
@@ -268,6 +270,7 @@ def _usage(row: UsageRow, names: list[str]) -> UsageSum:
         used_hours=hours(row.used_milli_ms),
         cpu_hours=hours(row.cpu_milli_ms),
         memory_gib_hours=hours(row.memory_byte_ms, GIB_HOUR),
+        energy_kwh=hours(row.energy_mj, KWH_MJ),
         jobs=row.jobs,
         attempts=row.attempts,
     )

@@ -192,7 +192,13 @@ def _sums(view: type[msgspec.Struct], **fields: str) -> ListTable[Any]:
 
 
 USAGE: ListTable[UsageRow] = _sums(
-    UsageRow, devices="device_milli_ms", used="used_milli_ms", cpus="cpu_milli_ms", memory="memory_byte_ms", jobs="jobs"
+    UsageRow,
+    devices="device_milli_ms",
+    used="used_milli_ms",
+    cpus="cpu_milli_ms",
+    memory="memory_byte_ms",
+    jobs="jobs",
+    energy="energy_mj",
 )
 WASTE: ListTable[WasteRow] = _sums(
     WasteRow, devices="device_milli_ms", used="used_milli_ms", idle="idle_milli_ms", cost="cost", idle_cost="idle_cost"

@@ -1,5 +1,7 @@
 """Usage by whom and for what: sums of sessions cut to a span, and what programs say they used of it."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from penstock.core.ledger.consumption import DIMENSIONS, SUMS, Consumption, shar
 from penstock.core.ledger.sessions import Amounts, sessions
 from penstock.core.model.answers import ModelUsage
 from penstock.core.model.cluster import Tenant
+from penstock.core.model.measured import Measured
 from penstock.testing.builders import GIB, device, node
 from penstock.testing.harness import World, cluster, note
 from tests.core.histories import operations, play, small_world
@@ -59,6 +62,46 @@ def test_what_lasts_counts_up_to_the_end_of_the_span():
     w = cluster(1, 4)
     w.run(w.submit(1))
     assert rows(w, until_ms=w.now + 70)[0].device_milli_ms == 70_000
+
+
+def used(w, length_ms, energy_mj, devices=1, **fields):
+    """Let a job run whose node measured the energy of its devices throughout."""
+    job = w.submit(devices, **fields)
+    w.run(job)
+    w.now += length_ms
+    w.exit_replica(job, measured=Measured(powered_ms=devices * length_ms, energy_mj=energy_mj))
+    return job
+
+
+def test_energy_is_that_of_ended_replicas_and_what_was_not_measured_has_none():
+    w = cluster(1, 4)
+    used(w, 1_000, 700_000, 2)
+    ran(w, 1_000)
+    w.run(w.submit(1))
+    (row,) = rows(w)
+    assert (row.energy_mj, row.powered_milli_ms) == (700_000, 2_000_000)
+    assert [(one.energy_mj, one.powered_milli_ms) for one in row.models] == [(700_000, 2_000_000)]
+
+
+@given(st.lists(st.integers(0, 3_000), max_size=6), st.integers(0, 10**9), st.integers(0, 3_000))
+@examples(100)
+def test_energy_of_adjacent_spans_adds_up_to_all_of_it(cuts, energy_mj, length_ms):
+    w = cluster(1, 4)
+    first = w.now
+    used(w, length_ms, energy_mj)
+    edges = [0, *sorted(first + cut for cut in cuts), w.now + 10_000]
+    found = [row for begin, end in pairwise(edges) for row in rows(w, from_ms=begin, until_ms=end)]
+    if length_ms:
+        assert sum(row.energy_mj for row in found) == energy_mj
+    (whole,) = rows(w, until_ms=w.now + 10_000)
+    assert (whole.energy_mj, sum(one.energy_mj for one in whole.models)) == (energy_mj, energy_mj)
+
+
+def test_energy_of_two_models_adds_up_to_the_row():
+    w = World(node("a", (device(0), device(1, model="H100"))))
+    used(w, 1_000, 101, 2)
+    (row,) = rows(w)
+    assert [(one.model, one.energy_mj) for one in row.models] == [("A100", 50), ("H100", 51)]
 
 
 def test_each_attempt_and_each_job_counts_once_in_a_row():

@@ -2,7 +2,8 @@
 
 A pure fold of the log: recomputed, it is the same. Partial devices count as their part. *Used* time is known where
 programs report (`activity.py`): the time in which they did not wait for data, and did not hang. Unreported time is
-neither used nor idle: `measured` is how much of the held time is known.
+neither used nor idle: `measured` is how much of the held time is known. Energy is known once a replica has ended; a
+span gets its part by time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,10 @@ from penstock.core.model.ids import JobId
 
 Dimension = Literal["tenant", "user", "queue", "pool", "job", "node"]
 DIMENSIONS: tuple[Dimension, ...] = ("tenant", "user", "queue", "pool", "job", "node")
-SUMS = ("device_milli_ms", "cpu_milli_ms", "memory_byte_ms", "measured_milli_ms", "used_milli_ms")
+SUMS = (
+    "device_milli_ms", "cpu_milli_ms", "memory_byte_ms", "measured_milli_ms", "used_milli_ms", "energy_mj",
+    "powered_milli_ms",
+)  # fmt: skip
 """The times of a row: those of its models add up to them."""
 FOREVER_MS = 2**62
 
@@ -44,8 +48,8 @@ class _Sums:
         made.former = self.counted
         return made
 
-    def add(self, session: UsageInterval, length_ms: int, used: tuple[int, int]) -> None:
-        """Add a session that was held for a time; `used` as in `_add`."""
+    def add(self, session: UsageInterval, length_ms: int, used: tuple[int, int], energy: tuple[int, int]) -> None:
+        """Add a session that was held for a time; `used` and `energy` as in `_add`."""
         names: dict[str, Any] = {n: session.job_id if n == "job" else getattr(session, n) for n in self.by}
         key = tuple(names.values())
         row = self.rows.get(key)
@@ -53,13 +57,16 @@ class _Sums:
             row = self.rows[key] = UsageRow(**names)
             self.models[key] = {}
         self._count(row, key, session)
-        _add(row, session.amounts, length_ms, used)
+        _add(row, session.amounts, length_ms, used, energy)
+        upto_milli, whole_milli = 0, session.amounts.device_milli
         for model, amounts in shares(session.amounts):
+            from_milli, upto_milli = upto_milli, upto_milli + amounts.device_milli
             part = self.models[key].get(model)
             if part is None:
                 part = self.models[key][model] = ModelUsage(model)
             self._count(part, (key, model), session)
-            _add(part, amounts, length_ms, used)
+            parts = tuple(between(one, from_milli, upto_milli, whole_milli) for one in energy)
+            _add(part, amounts, length_ms, used, (parts[0], parts[1]))
 
     def _count(self, row: UsageRow | ModelUsage, key: tuple[object, ...], session: UsageInterval) -> None:
         row.jobs += self._first(session.job_id, (key,))
@@ -156,7 +163,12 @@ class Consumption:
         start_ms = max(session.start_ms, self._from_ms)
         end_ms = min(session.end_ms or until_ms, until_ms)
         if start_ms <= end_ms and start_ms < until_ms:
-            sums.add(session, end_ms - start_ms, self._used(session, start_ms, end_ms))
+            energy = tuple(
+                between(one, start_ms - session.start_ms, end_ms - session.start_ms, session.length_ms(end_ms))
+                for one in (session.energy_mj, session.powered_ms)
+            )
+            used = self._used(session, start_ms, end_ms)
+            sums.add(session, end_ms - start_ms, used, (energy[0], energy[1]))
 
     def _used(self, session: UsageInterval, start_ms: int, end_ms: int) -> tuple[int, int]:
         """Return for how long the use is known, and for how long it was used."""
@@ -168,14 +180,28 @@ class Consumption:
         return measured_ms, measured_ms - idle // 1000
 
 
-def _add(row: UsageRow | ModelUsage, held: Amounts, length_ms: int, used: tuple[int, int]) -> None:
-    """Add amounts that were held for a time; `used`: for how long their use is known, and for how long it was used."""
+def between(amount: int, start: int, end: int, whole: int) -> int:
+    """Return the part [start, end) of an amount that is spread evenly over `whole`: adjacent parts add up exactly."""
+    return amount * end // whole - amount * start // whole if whole else amount
+
+
+def _add(
+    row: UsageRow | ModelUsage, held: Amounts, length_ms: int, used: tuple[int, int], energy: tuple[int, int]
+) -> None:
+    """Add amounts that were held for a time.
+
+    Args:
+        used: for how long their use is known, and for how long it was used.
+        energy: of their devices (mJ), and the device time over which it was measured.
+    """
     measured_ms, used_ms = used
     row.device_milli_ms += held.device_milli * length_ms
     row.cpu_milli_ms += held.cpu_milli * length_ms
     row.memory_byte_ms += held.memory_bytes * length_ms
     row.measured_milli_ms += held.device_milli * measured_ms
     row.used_milli_ms += held.device_milli * used_ms
+    row.energy_mj += energy[0]
+    row.powered_milli_ms += 1000 * energy[1]
 
 
 def shares(held: Amounts) -> list[tuple[str, Amounts]]:

@@ -16,6 +16,7 @@ from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, PoolName, QueueName, Rank, TenantName, UserName
 from penstock.core.model.jobs import GangAsk, JobSpec, ReplicaPlace
+from penstock.core.model.measured import Measured
 from penstock.core.model.resources import ReplicaAsk
 
 Ended = Literal["", "released", "node_lost", "suspended", "resumed", "edited"]
@@ -57,6 +58,10 @@ class UsageInterval(msgspec.Struct, frozen=True, omit_defaults=True):
     """Their indexes on the node."""
     suspended: bool = False
     """It holds its memory alone."""
+    energy_mj: int = 0
+    """Used by its devices, as measured when the replica ended: also of its earlier sessions, as edits make them."""
+    powered_ms: int = 0
+    """Device time over which that was measured."""
 
     def length_ms(self, until_ms: int) -> int:
         """Return how long it has lasted by `until_ms`."""
@@ -140,7 +145,10 @@ class SessionLog:
             case ev.AttemptAllocated():
                 self._allocated(event, record.time_ms)
             case ev.ReplicaExited():
-                return list(self._end([(event.job_id, event.rank)], record.time_ms, "released"))
+                return [
+                    _with_energy(session, event.exit.measured)
+                    for session in self._end([(event.job_id, event.rank)], record.time_ms, "released")
+                ]
             case ev.NodeLost():
                 lost = sorted(key for key, session in self.open.items() if session.node == event.node)
                 return list(self._end(lost, record.time_ms, "node_lost"))
@@ -237,6 +245,12 @@ class SessionLog:
                 labels=spec.labels,
             )
         return done
+
+
+def _with_energy(session: UsageInterval, measured: Measured | None) -> UsageInterval:
+    if measured is None or measured.energy_mj is None:
+        return session
+    return replace(session, energy_mj=measured.energy_mj, powered_ms=measured.powered_ms)
 
 
 def device_ms_between(held: Iterable[UsageInterval], from_ms: int, until_ms: int) -> int:

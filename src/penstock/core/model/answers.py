@@ -224,6 +224,8 @@ class ModelUsage(msgspec.Struct):
     jobs: int = 0
     """Jobs that held this model: one that held two models counts in both."""
     attempts: int = 0
+    energy_mj: int = 0
+    powered_milli_ms: int = 0
 
 
 class UsageRow(msgspec.Struct):
@@ -246,6 +248,10 @@ class UsageRow(msgspec.Struct):
     """Of that, the time in which they did not wait for data, and did not hang."""
     jobs: int = 0
     attempts: int = 0
+    energy_mj: int = 0
+    """Used by devices of replicas that have ended (millijoules), as far as nodes measured it."""
+    powered_milli_ms: int = 0
+    """Device time over which it was measured."""
     models: list[ModelUsage] = []
     """The same by model of device, in their order: the times add up to those of the row."""
 

@@ -314,6 +314,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     hold: JobHold | None = None
     waits_turn: bool = False
     """Its array is at its limit of members that run or have their turn."""
+    measured: Measured | None = None
+    """What its replicas have used that have ended, of all attempts; None: not measured."""
     edited_seq: int = 0
     """The record of its last edit: plans that do not know it decide nothing about the job."""
     protected: str = ""

@@ -1,5 +1,6 @@
 """What a node measured of a replica: use of its devices, their energy, and its processor time."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -39,19 +40,23 @@ class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.energy_mj * 1000 // self.powered_ms if self.energy_mj is not None and self.powered_ms else None
 
 
-_ADDED = tuple(name for name in Measured.__struct_fields__)
+_SUMMED = ("measured_ms", "busy_ms", "powered_ms", "energy_mj", "cpu_ms")
 
 
-def summed(one: Measured | None, other: Measured | None) -> Measured | None:
-    """Return the sums of two replicas, or attempts; None where neither was measured."""
-    if one is None or other is None:
-        return one or other
-    sums: dict[str, Any] = {name: _plus(getattr(one, name), getattr(other, name)) for name in _ADDED}
-    return Measured(**sums)
+def total(*parts: Measured | None) -> Measured | None:
+    """Return the sums of replicas, or attempts; None where none was measured.
+
+    Peaks and devices that were made use of are of one replica: they have no sum.
+    """
+    known = [one for one in parts if one is not None]
+    sums: dict[str, Any] = {name: added(getattr(one, name) for one in known) for name in _SUMMED}
+    return Measured(**sums) if known else None
 
 
-def _plus(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else one + other
+def added(amounts: Iterable[int | None]) -> int | None:
+    """Return the sum of what is known; None where nothing is."""
+    known = [one for one in amounts if one is not None]
+    return sum(known) if known else None
 
 
 def is_possible(told: Measured, *, devices: int, device_memory_bytes: int, lived_ms: int) -> bool:
@@ -62,7 +67,7 @@ def is_possible(told: Measured, *, devices: int, device_memory_bytes: int, lived
         device_memory_bytes: of all of them.
         lived_ms: since its places were given out, with what clocks may differ by.
     """
-    numbers = [value for name in _ADDED if (value := getattr(told, name)) is not None]
+    numbers = [value for name in Measured.__struct_fields__ if (value := getattr(told, name)) is not None]
     return (
         all(value >= 0 for value in numbers)
         and max(told.measured_ms, told.powered_ms) <= devices * lived_ms

@@ -11,6 +11,8 @@ from fractions import Fraction
 from penstock.core.model.ids import PoolName
 
 MILLI = 1000
+KWH_MJ = 3_600_000_000
+"""Millijoules of a kilowatt-hour."""
 BYTES = ("memory", "storage")
 """Resources of quotas that are counted in bytes."""
 TIME_MAX_MS = 253_402_300_800_000
@@ -252,6 +254,14 @@ def format_size(value_bytes: int) -> str:
             return f"{size:.4g} {unit}"
         size /= 1024
     return f"{size:.4g} TiB"
+
+
+def format_energy(value_mj: int) -> str:
+    """Return an energy in the unit that suits it, such as `12 Wh` or `1.25 kWh`."""
+    watt_hours = value_mj / 3_600_000
+    if watt_hours < 1000:
+        return f"{watt_hours:.3g} Wh"
+    return f"{watt_hours / 1000:,.2f} kWh" if watt_hours < 10**6 else f"{watt_hours / 10**6:,.2f} MWh"
 
 
 def format_duration(value_ms: int) -> str:

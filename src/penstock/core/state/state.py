@@ -18,6 +18,7 @@ from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import MoneyEvent
 from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, JobSpec, StopOrder
+from penstock.core.model.measured import total
 from penstock.core.model.secrets import Secret
 from penstock.core.order.queues import QueueTree
 from penstock.core.order.ranks import request_class
@@ -341,7 +342,8 @@ class State:
         after = replicas.ended(attempt, exits, how, time_ms)
         gone = [attempt.replicas[rank] for rank, _ in exits]
         self.indexes.release(job, gone, time_ms, self.config.settings.fair_share_half_life_ms)
-        self._put(replace(job, attempt=replace(attempt, replicas=after)))
+        measured = total(job.measured, *(info.measured for _, info in exits))
+        self._put(replace(job, attempt=replace(attempt, replicas=after), measured=measured))
 
     def _stop_requested(self, event: ev.AttemptStopRequested, record: ev.Record) -> None:
         job, attempt = self.attempt_of(event.job_id, event.attempt)

@@ -12,10 +12,12 @@ from penstock.api import types as api
 from penstock.control import messages as msg
 from penstock.core.explain import Explainer, Explanation, question_of
 from penstock.core.lifecycle.versions import CHANGED, job_version
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.access import Scope
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import FINAL_STATES, Job
+from penstock.core.model.measured import Measured, total
 from penstock.core.state import idleness
 from penstock.core.state.live_jobs import LIVE_STATES
 from penstock.ports import FinishedJob
@@ -35,6 +37,8 @@ LIST_AT_ONCE = 20_000
 """Live jobs that are filtered and sorted as fast as a page."""
 NEWEST = 2**53
 """As `before`: all finished jobs, from the newest."""
+MEASURED_LIVE_MAX = 1_000
+"""Replicas whose use is added up for one answer while they run; of larger jobs, once they have ended."""
 REFS_AT_ONCE = 100
 """The answer to a submit of more jobs is written beside the event loop."""
 
@@ -65,8 +69,23 @@ class JobViews:
             reason = waits_for if job.state == "waiting" else idleness.said(job, now_ms)
             reached = controller.reached.get(job.id, 0)
             likely_ms = self._likely_ms(job)
-            found.append(live_job(job, full=full, waits_for=reason, reached=reached, likely_ms=likely_ms))
+            measured = self._measured(job, now_ms) if full else None
+            found.append(
+                live_job(job, full=full, waits_for=reason, reached=reached, likely_ms=likely_ms, measured=measured)
+            )
         return found
+
+    def _measured(self, job: Job, now_ms: int) -> Measured | None:
+        """Return what a job has used so far: in the log, and as its nodes last reported."""
+        state, figures, attempt = self._backend.state, self._backend.service.figures, job.attempt
+        if attempt is None or len(attempt.replicas) > MEASURED_LIVE_MAX:
+            return job.measured
+        live = [
+            figures.measured(state, ReplicaKey(job.id, attempt.number, replica.rank), replica.place.node, now_ms)
+            for replica in attempt.replicas
+            if replica.holds
+        ]
+        return total(job.measured, *live)
 
     def _likely_ms(self, job: Job | FinishedJob) -> int:
         """Return when a waiting job is expected to start, as last estimated; 0: nobody knows."""

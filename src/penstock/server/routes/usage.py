@@ -19,7 +19,7 @@ from penstock.core.model.answers import ModelUsage, UsageRow
 from penstock.core.model.errors import Problem, nearest
 from penstock.core.model.ids import JobId
 from penstock.core.model.prices import HOUR_MS
-from penstock.core.model.quantities import parse_duration_ms, parse_time_ms
+from penstock.core.model.quantities import KWH_MJ, parse_duration_ms, parse_time_ms
 from penstock.report.invoice import harmless
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import invalid
@@ -42,7 +42,7 @@ ANY = ListQuery(None, "", "", (), "", {})
 DOCUMENTS = ("text/csv", "application/vnd.apache.parquet")
 COLUMNS = (
     *DIMENSIONS, "model", "device_hours", "measured_device_hours", "used_device_hours", "cpu_hours", "gib_hours",
-    "jobs", "attempts",
+    "jobs", "attempts", "energy_kwh", "energy_device_hours",
 )  # fmt: skip
 
 
@@ -183,6 +183,8 @@ def _lines(rows: list[UsageRow]) -> list[tuple[object, ...]]:
             one.memory_byte_ms / (GIB * HOUR_MS),
             one.jobs,
             one.attempts,
+            one.energy_mj / KWH_MJ,
+            one.powered_milli_ms / hours,
         )
         for row in rows
         for one in row.models

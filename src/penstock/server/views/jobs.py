@@ -13,6 +13,7 @@ from penstock.core.model.ask_text import devices_cell, gang_text, placement_text
 from penstock.core.model.events import JobSubmitted
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job, JobSpec
+from penstock.core.model.measured import Measured
 from penstock.core.model.plan import Plan
 from penstock.core.order.ranks import own_rest_ms
 from penstock.core.state.expected_end import told_end_ms
@@ -45,13 +46,22 @@ def waiting_reason(job: Job, last: Plan | None, now_ms: int, *, shadow: bool = F
     return ("no_fit" if verdict.code == "making_room" else verdict.code) if verdict else ""
 
 
-def live_job(job: Job, *, full: bool = False, waits_for: str = "", reached: int = 0, likely_ms: int = 0) -> api.JobView:
+def live_job(
+    job: Job,
+    *,
+    full: bool = False,
+    waits_for: str = "",
+    reached: int = 0,
+    likely_ms: int = 0,
+    measured: Measured | None = None,
+) -> api.JobView:
     """Return the view of a live job; `full` adds the command and each replica.
 
     Args:
         waits_for: short code of why it waits, or of what is wrong with it.
         reached: step that its program has reached, where that is beyond the log.
         likely_ms: estimated start (unix ms), 0: none.
+        measured: what it has used so far; shown with `full`.
     """
     attempt, spec = job.attempt, job.spec
     nodes = list(dict.fromkeys(r.place.node for r in attempt.replicas)) if attempt else []
@@ -87,7 +97,7 @@ def live_job(job: Job, *, full: bool = False, waits_for: str = "", reached: int 
         start_likely_ms=likely_ms,
         devices_milli=spec.ask.device_milli,
         devices_text=devices_cell(spec.ask),
-        **(_asked(spec) if full else {}),
+        **(_asked(spec) | _used(measured) if full else {}),
     )
 
 
@@ -99,6 +109,19 @@ def _asked(spec: JobSpec) -> dict[str, Any]:
         "asks": gang_text(spec.ask),
         "placement": placement_text(spec.ask),
         "time_limit_ms": spec.time_limit_ms,
+    }
+
+
+def _used(measured: Measured | None) -> dict[str, Any]:
+    """Return what a job has used, for the page of one job."""
+    if measured is None:
+        return {}
+    busy = measured.busy_ms is not None and measured.measured_ms
+    return {
+        "energy_mj": measured.energy_mj,
+        "power_mean_mw": measured.mean_power_mw,
+        "busy_milli": 1000 * (measured.busy_ms or 0) // measured.measured_ms if busy else None,
+        "cpu_ms": measured.cpu_ms,
     }
 
 
@@ -145,6 +168,7 @@ def finished_job(job: FinishedJob, submitted: JobSubmitted | None = None, *, ful
         devices_milli=details.devices_milli if details is not None else None,
         devices_text=details.devices_text if details is not None else "",
         **(_asked(spec) if full and spec is not None else {}),
+        **(_used(details.measured) if full and details is not None else {}),
     )
 
 
