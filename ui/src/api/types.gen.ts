@@ -1191,6 +1191,10 @@ export type JobView = {
   placement: string;
   time_limit_ms: number;
   start_likely_ms: number;
+  energy_mj: number | null;
+  power_mean_mw: number | null;
+  busy_milli: number | null;
+  cpu_ms: number | null;
   array_counts: { [name: string]: number };
 };
 
@@ -1327,6 +1331,8 @@ export type ModelUsage = {
   used_milli_ms: number;
   jobs: number;
   attempts: number;
+  energy_mj: number;
+  powered_milli_ms: number;
 };
 
 /** It is done, or was done before. `number` is that of what was issued. */
@@ -2391,6 +2397,8 @@ export type UsageRow = {
   used_milli_ms: number;
   jobs: number;
   attempts: number;
+  energy_mj: number;
+  powered_milli_ms: number;
   models: Array<ModelUsage>;
 };
 
