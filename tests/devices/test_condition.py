@@ -92,6 +92,14 @@ def test_an_xid_is_an_event_whatever_it_means_for_the_device(bench, code):
     assert bench.faults == [(2, code)]
 
 
+def test_an_event_is_kept_for_a_server_that_is_away(bench):
+    bench.take(Finding(code="lost", text="Xid 79", number=79, time_s=5.0, pci="0000:02:00.0"))
+    bench.now_ms += EVENT_KEPT_MS - 1
+    bench.condition.keep_events(bench.now_ms)
+    bench.now_ms += EVENT_KEPT_MS - 1
+    assert bench.faults == [(2, "lost")]
+
+
 def test_a_device_that_disappears_is_lost_and_the_others_are_not(bench):
     bench.take(devices=FACTS[:3])
     bench.take(devices=FACTS[:3])

@@ -110,7 +110,7 @@ def test_a_device_that_fails_is_closed_and_its_job_goes_on_elsewhere_from_its_ch
         assert watched.client.device("n1", held[0]).device.state == "closed"
         assert watched.client.device("n1", held[0]).device.reason == "row remapping failed"
         assert held[0] not in [device.index for device in watched.client.node("n1").devices if device.job == job]
-        assert f"device {held[0]} of n1 failed: row remapping failed" in repr(watched.client.events(job))
+        assert f"device {held[0]} of n1 failed: row remapping failed" in repr(watched.client.events())
     finally:
         say(watched, held[0])
     until(lambda: watched.client.device("n1", held[0]).device.state != "closed", "it is opened again")

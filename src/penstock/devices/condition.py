@@ -21,8 +21,8 @@ SEEN_LEAST = 2
 """Readings in a row that make a state, or a stranger."""
 UNSEEN_LEAST = 3
 """Readings in a row without it that end it."""
-EVENT_KEPT_MS = 60_000
-"""For how long an event is reported: the server keeps the device closed for longer."""
+EVENT_KEPT_MS = 10_000
+"""For how long an event is reported to a server that listens: it keeps the device closed for longer."""
 USERS_MAX = 8
 """Strangers that are named for one device."""
 OWN_KEPT = 1_024
@@ -206,6 +206,10 @@ class Condition:
         self._own[pid, started] = None
         while len(self._own) > OWN_KEPT:
             del self._own[next(iter(self._own))]
+
+    def keep_events(self, now_ms: int) -> None:
+        """Report the events for a while from now on: there is no server at present that could hear of them."""
+        self._events = {key: (now_ms + EVENT_KEPT_MS, fault) for key, (_, fault) in self._events.items()}
 
     # What follows.
 

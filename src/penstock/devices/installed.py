@@ -18,20 +18,25 @@ ENTRY_POINTS = "penstock.devices"
 """The group under which packages name their providers."""
 VARIABLES: dict[str, tuple[str, ...]] = {
     "nvidia": ("CUDA_VISIBLE_DEVICES",),
-    "amd": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+    "amd": ("ROCR_VISIBLE_DEVICES",),
     "huawei": ("ASCEND_RT_VISIBLE_DEVICES",),
-    "intel": ("HABANA_VISIBLE_MODULES",),
-    "google": ("TPU_VISIBLE_CHIPS",),
+    "habana": ("HABANA_VISIBLE_MODULES",),
+    "intel": ("ZE_AFFINITY_MASK",),
+    "google": ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"),
+    "aws": ("NEURON_RT_VISIBLE_CORES",),
+    "cambricon": ("MLU_VISIBLE_DEVICES",),
+    "mthreads": ("MUSA_VISIBLE_DEVICES",),
 }
 """Variables by vendor that list the devices which a program sees: set for all of them, or a program without devices
-would see all of that vendor."""
+would see all of that vendor. As the providers have them, which are not loaded for it."""
 
 
 def installed_providers() -> "tuple[DeviceProvider, ...]":
     """Return the providers of Penstock, and those of installed packages."""
+    from penstock.devices import vendors
     from penstock.devices.nvidia import Nvidia
 
-    return (Nvidia(),)
+    return (Nvidia(), *vendors.PROVIDERS, *vendors.installed_providers().providers)
 
 
 def discovered() -> Discovery:

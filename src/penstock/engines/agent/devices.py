@@ -60,8 +60,12 @@ class NodeDevices:
         """Processor time of each replica as of the last figures."""
         self._cpu_at_ms = 0
 
-    def turn(self, now_ms: int) -> DeviceNews | None:
-        """Take new readings, without waiting; return what follows from them, None before the first."""
+    def turn(self, now_ms: int, *, connected: bool) -> DeviceNews | None:
+        """Take new readings, without waiting; return what follows from them, None before the first.
+
+        Args:
+            connected: whether a server hears what is reported.
+        """
         if self._watch is None and (now_ms < self._check_at_ms or not self._begin(now_ms)):
             return None
         assert self._watch is not None
@@ -72,6 +76,8 @@ class NodeDevices:
         if not self._watch.samples:
             return None
         condition = self._watch.condition
+        if not connected:
+            condition.keep_events(now_ms)
         users = condition.users()
         taken = tuple(sorted({user.index for user in users}))
         return DeviceNews(condition.faults(now_ms), OthersLoad(devices=taken, users=users))

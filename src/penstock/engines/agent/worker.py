@@ -248,7 +248,7 @@ class Worker:
                 self._state.on_checked(seen)
             else:
                 self._state.on_inspected(seen)
-        if (news := self._devices.turn(now_ms)) is not None:
+        if (news := self._devices.turn(now_ms, connected=self._socket is not None)) is not None:
             self._state.on_devices(news)
         if (figures := self._devices.figures(now_ms)) is not None:
             self._state.on_figures(figures)
