@@ -197,6 +197,15 @@ def test_a_process_of_ours_is_none_of_theirs_even_after_its_replica_has_ended(be
     assert bench.users == [(2, 7)]
 
 
+def test_a_device_that_came_later_is_named_and_changes_no_other(bench):
+    new = DeviceFacts(index=4, uuid="U9", model="A2", memory_bytes=2**30)
+    bench.take(devices=(*FACTS, new), kind="inventory")
+    assert [note.partition(":")[0] for note in bench.condition.notes()] == ["acme A2 U9 is new"]
+    bench.take(Finding(code="unhealthy", text="", uuid="U9"), devices=(*FACTS, new))
+    bench.take(Finding(code="unhealthy", text="", uuid="U9"), devices=(*FACTS, new))
+    assert bench.faults == []
+
+
 STEP = st.tuples(
     st.lists(st.sampled_from([0, 1, 2, 3]), max_size=4, unique=True),  # devices shown
     st.lists(st.sampled_from([0, 1, 2, 3]), max_size=2),  # devices with a closing finding

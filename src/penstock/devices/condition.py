@@ -39,6 +39,7 @@ TOLERATED = frozenset({
 })  # fmt: skip
 """Programs (as the kernel names them, 15 characters) that show or watch devices: no use by a person."""
 
+NEW_DEVICE = "restart the server to offer it; no job is lost by that"
 Pid = int
 
 
@@ -74,6 +75,8 @@ class _Vendor(msgspec.Struct):
     by_pci: dict[str, int] = {}
     by_index: dict[int, int] = {}
     silent: tuple[Finding, ...] = ()
+    strange: tuple[DeviceFacts, ...] = ()
+    """Devices of the inventory that the node does not offer."""
 
     def index_of(self, one: DeviceFacts | Finding | ProcessFacts) -> int | None:
         """Return the node's index of the device that is named, None for one that the node does not offer."""
@@ -125,12 +128,14 @@ class Condition:
         """Note how a provider names the devices that the node offers: by uuid, else in its order."""
         offered = [one for one in self._devices if one.vendor == name]
         by_uuid = {one.uuid: one.index for one in offered if one.uuid}
-        vendor.by_uuid = by_uuid
+        vendor.by_uuid, vendor.strange = by_uuid, ()
         for place, facts in enumerate(reading.devices):
             index = by_uuid.get(facts.uuid) if facts.uuid else None
             if index is None and not by_uuid and place < len(offered):
                 index = offered[place].index
             if index is None:
+                if facts.model and facts.memory_bytes:  # else it could not be offered
+                    vendor.strange += (facts,)
                 continue
             if facts.pci:
                 vendor.by_pci[facts.pci] = index
@@ -243,8 +248,13 @@ class Condition:
         return tuple(_figures(index, one) for index, one in indexes if index is not None)
 
     def notes(self) -> tuple[str, ...]:
-        """Return what providers cannot say at present, for people."""
-        return tuple(one.text for name in sorted(self._vendors) for one in self._vendors[name].silent)
+        """Return for people what providers cannot say at present, and which devices came later than the agent."""
+        found: list[str] = []
+        for name in sorted(self._vendors):
+            vendor = self._vendors[name]
+            found += [one.text for one in vendor.silent]
+            found += [f"{name} {one.model} {one.uuid or one.pci} is new: {NEW_DEVICE}" for one in vendor.strange]
+        return tuple(found)
 
     def processes(self) -> tuple[tuple[int, ProcessFacts], ...]:
         """Return the processes on devices as last read, ours and others', with the node's index of the device."""

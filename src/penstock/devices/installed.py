@@ -36,7 +36,11 @@ def installed_providers() -> "tuple[DeviceProvider, ...]":
     from penstock.devices import vendors
     from penstock.devices.nvidia import Nvidia
 
-    return (Nvidia(), *vendors.PROVIDERS, *vendors.installed_providers().providers)
+    return (
+        *[one for one in (Nvidia(),) if hasattr(one, "is_present")],
+        *vendors.PROVIDERS,
+        *vendors.installed_providers().providers,
+    )
 
 
 def discovered() -> Discovery:
