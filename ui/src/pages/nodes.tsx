@@ -7,6 +7,7 @@ import { bytes, number } from "../format";
 import { t, word } from "../i18n";
 import { A, Bar, Card, Confirm, Empty, Field, Head, Problem, State, Tabs } from "../parts/basics";
 import { DeviceMap, kindOf, type Tint } from "../parts/devicemap";
+import { Figures } from "../parts/figures";
 import { type Column, Table } from "../parts/table";
 import { query, setQuery } from "../router";
 
@@ -167,6 +168,7 @@ function Detail(props: { of: NodeView; onClose: () => void; reload: () => void }
           ))}
         </tbody>
       </table>
+      <Figures key={of.name} node={of.name} />
       {of.jobs.length ? <p>{t("nodes.jobs")} {of.jobs.map((id) => <A key={id} to={`/jobs/${id}`} class="job-link">{`#${id}`}</A>)}</p> : null}
       {operates ? <p><button type="button" class={of.draining ? "" : "danger"} onClick={() => setDraining(true)}>{t(of.draining ? "nodes.open" : "nodes.drain")}</button></p> : null}
       {draining ? <Drain of={of} onClose={() => setDraining(false)} onDone={props.reload} /> : null}

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-3IO3FHK6.js";import"./chunk-42XQCCGI.js";import"./chunk-GCGZPVOH.js";import"./chunk-45TDYW57.js";import"./chunk-45GBN7ZZ.js";import"./chunk-Z62KPHFF.js";export{b as Act,a as Page};

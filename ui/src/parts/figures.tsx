@@ -1,0 +1,72 @@
+// What a node's devices report at present: use, memory, temperature, power; one of them with the curves of its last hour.
+import { useEffect, useState } from "preact/hooks";
+import type { DeviceCurve, DeviceList, DeviceRow } from "../api/types.gen";
+import { useGet } from "../api/use";
+import { bytes, number } from "../format";
+import { t } from "../i18n";
+import { Bar } from "./basics";
+import { Curve } from "./charts";
+
+const EVERY_MS = 5_000;
+
+/** Figures come by themselves, without an event: ask again while the page is in sight. */
+function useEvery(reload: () => unknown): void {
+  useEffect(() => {
+    const timer = setInterval(() => document.hidden || void reload(), EVERY_MS);
+    return () => clearInterval(timer);
+  }, [reload]);
+}
+
+const watts = (mw: number) => `${number(Math.round(mw / 1000))} W`;
+const shown = (value: number | null | undefined, text: (value: number) => string) => (value === null || value === undefined ? "–" : text(value));
+
+export function Figures(props: { node: string }) {
+  const list = useGet<DeviceList>("/devices", { node: props.node, measured: "true" });
+  const [at, setAt] = useState<number | null>(null);
+  useEvery(list.refresh);
+  const devices = list.value?.devices ?? [];
+  const notes = list.value?.notes?.[props.node] ?? [];
+  if (!devices.length && !notes.length) return null;
+  return (
+    <section aria-label={t("figures.title")}>
+      <h3>{t("figures.title")}</h3>
+      {notes.map((note) => <p key={note} class="faint">{note}</p>)}
+      <table class="plain">
+        <thead><tr><th scope="col" class="number">#</th><th scope="col">{t("figures.use")}</th><th scope="col" class="number">{t("figures.memory")}</th><th scope="col" class="number">{t("figures.temperature")}</th><th scope="col" class="number">{t("figures.power")}</th></tr></thead>
+        <tbody>{devices.map((row) => <Row key={row.id} of={row} open={at === row.index} onOpen={() => setAt(at === row.index ? null : row.index)} />)}</tbody>
+      </table>
+      {at === null ? null : <Hour key={at} node={props.node} index={at} />}
+    </section>
+  );
+}
+
+function Row(props: { of: DeviceRow; open: boolean; onOpen: () => void }) {
+  const { of } = props;
+  const use = of.use_milli ?? null;
+  return (
+    <tr>
+      <td class="number"><button type="button" class="link" aria-expanded={props.open} aria-label={t("figures.hour_of", { n: of.index })} onClick={props.onOpen}>{of.index}</button></td>
+      <td>{use === null ? "–" : <><Bar label={t("figures.use")} whole={1000} parts={[{ kind: "used", value: use, label: t("figures.use") }]} /> <span class="faint">{`${Math.round(use / 10)} %`}</span></>}</td>
+      <td class="number" title={bytes(of.memory_bytes)}>{shown(of.memory_used_bytes, bytes)}</td>
+      <td class="number">{shown(of.temperature_c, (value) => `${value} °C`)}</td>
+      <td class="number" title={of.throttled?.length ? t("figures.throttled", { why: of.throttled.join(", ") }) : ""}>{shown(of.power_mw, watts)}{of.throttled?.length ? <span aria-hidden="true"> ▾</span> : null}</td>
+    </tr>
+  );
+}
+
+function Hour(props: { node: string; index: number }) {
+  const hour = useGet<DeviceCurve>(`/nodes/${encodeURIComponent(props.node)}/devices/${props.index}`);
+  useEvery(hour.refresh);
+  const of = hour.value;
+  if (!of) return null;
+  if (!of.from_ms.length) return <p class="faint">{t("figures.no_hour")}</p>;
+  const use = of.use_milli.map((value) => (value === null ? null : value / 10));
+  const power = of.power_mw.map((value) => (value === null ? null : value / 1000));
+  return (
+    <>
+      <h4>{t("figures.hour_of", { n: props.index })}</h4>
+      <Curve label={t("figures.use")} unit="%" height={110} times={of.from_ms} lines={[{ name: t("figures.use"), values: use, fill: true }]} />
+      {power.some((value) => value !== null) ? <Curve label={t("figures.power")} unit="W" height={110} times={of.from_ms} lines={[{ name: t("figures.power"), values: power }]} /> : null}
+    </>
+  );
+}
