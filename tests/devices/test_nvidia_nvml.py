@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from penstock.devices.nvidia_nvml import NO_PACKAGE, PAUSE_S
 from penstock.devices.reading import LinkFacts
 from penstock.testing.devices import Recorded, check_inventory, check_sample
-from tests.devices.nvidia_machines import GIB, Clock, by_uuid, codes, divided, library, nvidia, on, parts, sampled
+from tests.devices.nvidia_machines import GIB, Clock, codes, divided, library, nvidia, on, parts, sampled
 from tests.devices.nvml_library import LOST, NO_INSTANCE, Running, loaded
 
 SYSTEM = Recorded(files={f"/sys/bus/pci/devices/0000:0{n + 1}:00.0/numa_node": f"{n % 2}\n" for n in range(3)})
@@ -281,11 +281,10 @@ def test_a_missing_package_is_no_error(monkeypatch):
     assert nvidia().inventory(Recorded()).findings[0] == NO_PACKAGE
 
 
-def test_a_container_sees_the_part_that_it_was_given():
-    with loaded(library("q-x-12.xml")) as nvml:
-        divided(nvml.gpus[0])
-        nvml.gpus[0].facts = replace(nvml.gpus[0].facts, parts=parts()[:1], memory_bytes=None)
+def test_a_machine_whose_devices_have_gone_says_so():
+    with loaded(library()) as nvml:
         provider = nvidia()
-        device = provider.inventory(Recorded()).devices[0]
-        assert [part.uuid for part in device.parts] == [parts()[0].uuid]
-        assert (device.memory_bytes, by_uuid(sampled(provider))[device.uuid].parts[0].instance) == (None, 9)
+        sampled(provider)
+        nvml.gpus.clear()
+        assert (sampled(provider).devices, codes(sampled(provider))) == ((), ["no_devices"])
+        assert codes(provider.inventory(Recorded())) == ["no_devices"]

@@ -12,6 +12,7 @@ from penstock.devices.kernel_log import KernelLog
 from penstock.devices.kernel_records import KernelRecords
 from penstock.devices.nvidia_nvml import Nvml
 from penstock.devices.nvidia_nvml_facts import Name
+from penstock.devices.nvidia_parts import as_devices, parts_alone
 from penstock.devices.nvidia_smi import TOOL, NvidiaSmi, joined
 from penstock.devices.provider import Machine, Sources
 from penstock.devices.reading import DeviceFacts, Finding, ProcessFacts, Reading, without_duplicates
@@ -26,8 +27,8 @@ class Nvidia:
     """NVIDIA devices, known by their uuids; indexes are the order of their addresses, as with `PCI_BUS_ID`.
 
     Errors of memory and links that the driver has counted before are no news: a finding says that a count has grown.
-    An inventory lists no device that cannot be used; a finding names it. Where a container was given a part (MIG) of a
-    device, the device has that part alone.
+    An inventory lists no device that cannot be used; a finding names it. Where a container was given instances of MIG,
+    these are its devices.
 
     Args:
         clock: seconds of a steady clock.
@@ -46,6 +47,7 @@ class Nvidia:
         self._log_begun = False
         self._errors: dict[tuple[Name, str], int] = {}
         self._listed: tuple[DeviceFacts, ...] = ()
+        self._parts_alone: tuple[DeviceFacts, ...] = ()
 
     def is_present(self, sources: Sources) -> bool:
         return nvidia_files.is_present(sources)
@@ -63,14 +65,15 @@ class Nvidia:
         findings = [*reading.findings, *(replace(finding, index=None) for finding in twice)]
         if not kept and not driver and self.is_present(sources):
             findings.append(NO_DRIVER)
-        self._listed = kept
-        return replace(
+        self._listed, self._parts_alone = kept, parts_alone(kept)
+        whole = replace(
             reading,
             devices=tuple(replace(device, index=index) for index, device in enumerate(kept)),
             links=links,
             findings=_said_once(findings),
             driver=driver,
         )
+        return as_devices(whole, self._parts_alone)
 
     def sample(self, sources: Sources) -> Reading:
         reading = self._by_nvml(sources, self._nvml.sample)
@@ -84,7 +87,8 @@ class Nvidia:
         if not self._nvml.hears_xids:
             findings += self._from_kernel(sources, devices)
         processes = tuple(_titled(self._called(process), sources) for process in reading.processes)
-        return replace(reading, devices=devices, processes=processes, findings=_said_once(findings))
+        whole = replace(reading, devices=devices, processes=processes, findings=_said_once(findings))
+        return as_devices(whole, self._parts_alone)
 
     def closed_files(self, given: Iterable[Device], here: Iterable[Device]) -> tuple[str, ...]:
         """Return the files of the other devices; none where the files of the given ones are unknown.

@@ -41,6 +41,7 @@ PAUSE_S = 30.0
 EVENTS_MAX = 64
 """Xids that one sample takes."""
 XID_EVENT = 0x8
+NONE = Finding(code="no_devices", text="NVML counts no device")
 NO_PACKAGE = Finding(code="not_supported", text="nvidia-ml-py is not installed (extra: nvidia)")
 STARTS = {
     DRIVER_NOT_LOADED: ("no_driver", "NVML: the driver is not loaded"),
@@ -124,7 +125,7 @@ class Nvml:
         return Reading(
             devices=tuple(listed),
             links=tuple(facts_of.links(call, pairs)),
-            findings=tuple(finding for look in looks for finding in look.findings),
+            findings=(*(() if looks else (NONE,)), *(finding for look in looks for finding in look.findings)),
             driver=call.text("nvmlSystemGetDriverVersion"),
         )
 
@@ -137,7 +138,11 @@ class Nvml:
         return Reading(
             devices=tuple(look.device for look in looks if look.device is not None),
             processes=tuple(process for look in looks for process in look.processes),
-            findings=(*(finding for look in looks for finding in look.findings), *self._xids(call)),
+            findings=(
+                *(() if looks else (NONE,)),
+                *(finding for look in looks for finding in look.findings),
+                *self._xids(call),
+            ),
         )
 
     def close(self) -> None:

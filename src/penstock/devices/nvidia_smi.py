@@ -38,6 +38,10 @@ REFUSALS_MAX = 8
 """Columns that one sample leaves out."""
 SHARE = 20
 """A sample by the tool takes at most one part in so many of the time: it starts NVML each time, which may take long."""
+LOG_LIMIT_S, LIST_LIMIT_S = 25.0, 8.0
+"""For the commands of an inventory: together less than a provider may take."""
+SAMPLE_LIMIT_S = 8.0
+"""For those of a sample, together."""
 _REFUSED = re.compile(r'Field "([\w.]{1,80})" is not a valid field to query')
 
 
@@ -60,10 +64,10 @@ class NvidiaSmi:
 
     def inventory(self, sources: Sources) -> Reading:
         """Return devices in the order of their addresses, counted from 0; without the tool those of the driver."""
-        log, missing = _read(sources, LOG, xml_log)
-        names, _ = _read(sources, LIST, listing)
-        paths, _ = _read(sources, TOPOLOGY, topology)
-        capabilities, _ = _read(sources, query(CAPABILITY), query_gpu)
+        log, missing = _read(sources, LOG, xml_log, LOG_LIMIT_S)
+        names, _ = _read(sources, LIST, listing, LIST_LIMIT_S)
+        paths, _ = _read(sources, TOPOLOGY, topology, LIST_LIMIT_S)
+        capabilities, _ = _read(sources, query(CAPABILITY), query_gpu, LIST_LIMIT_S)
         devices = list(log.devices)
         for reading in (names, capabilities):
             devices = joined(devices, reading.devices)
@@ -83,14 +87,17 @@ class NvidiaSmi:
         begun = self._clock()
         if begun < self._again_at:
             return self._last
-        self._last = self._sampled(sources)
+        self._last = self._sampled(sources, begun + SAMPLE_LIMIT_S)
         ended = self._clock()
         self._again_at = ended + (ended - begun) * (SHARE - 1)
         return self._last
 
-    def _sampled(self, sources: Sources) -> Reading:
+    def _left_s(self, until_s: float) -> float:
+        return max(1.0, until_s - self._clock())
+
+    def _sampled(self, sources: Sources, until_s: float) -> Reading:
         for _ in range(REFUSALS_MAX):
-            output = sources.run(*query(self._columns))
+            output = sources.run(*query(self._columns), limit_s=self._left_s(until_s))
             refused = _REFUSED.search(output.text) or _REFUSED.search(output.error_text)
             if refused is None or refused[1] not in self._columns[2:]:
                 break
@@ -99,7 +106,7 @@ class NvidiaSmi:
         if (found := _failure(output)) is not None:
             return Reading(devices=tuple(_named(device) for device in known), findings=(found,))
         reading = query_gpu(output.text)
-        apps, missing = _read(sources, APPS, compute_apps)
+        apps, missing = _read(sources, APPS, compute_apps, self._left_s(until_s))
         devices = [replace(device, index=None) for device in reading.devices if device.uuid or device.pci]
         return Reading(
             devices=tuple(devices),
@@ -109,10 +116,10 @@ class NvidiaSmi:
 
 
 def _read(
-    sources: Sources, command: tuple[str, ...], parse: Callable[[str], Reading]
+    sources: Sources, command: tuple[str, ...], parse: Callable[[str], Reading], limit_s: float
 ) -> tuple[Reading, Finding | None]:
     """Return what an output says, and why there is none."""
-    output = sources.run(*command)
+    output = sources.run(*command, limit_s=limit_s)
     found = _failure(output)
     return (Reading(), found) if found is not None else (parse(output.text), None)
 
