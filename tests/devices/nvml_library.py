@@ -20,6 +20,8 @@ ERRORS = (1, 2, 3, 4, 6, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18, 999)
 """That a call may return; the size of a buffer and a missing library aside, which have meanings of their own."""
 DEVICE_STEP, PART_STEP, INSTANCE_BASE, EVENTS = 0x1000, 0x10, 0x800000, 0x700000
 NO_INSTANCE = 2**32 - 1
+GARBAGE = 7
+"""What stands in a field that is not supported."""
 
 
 class Running(msgspec.Struct):
@@ -222,7 +224,7 @@ def _instance_info(library: Library, instance: Any, info: Any) -> int:
     part = next((each for each in parts if each.instance == address % DEVICE_STEP), None)
     if part is None:
         return NOT_FOUND
-    info._obj.id, info._obj.profileId = address % DEVICE_STEP, 100 + _profiles(parts).index(part.profile)
+    info._obj.id = address % DEVICE_STEP
     info._obj.placement.start, info._obj.placement.size = part.start or 0, part.size or 0
     return SUCCESS
 
@@ -279,8 +281,8 @@ def _reasons(library: Library, handle: Any, reasons: Any) -> int:
 def _fields(library: Library, handle: Any, count: Any, values: Any) -> int:
     for value in values._obj:
         known = library.gpu(handle).fields.get(value.fieldId)
-        value.nvmlReturn, value.valueType = (NOT_SUPPORTED, 0) if known is None else (SUCCESS, 3)
-        value.value.ullVal = known or 0
+        value.nvmlReturn, value.valueType = NOT_SUPPORTED if known is None else SUCCESS, 3
+        value.value.ullVal = GARBAGE if known is None else known
     return SUCCESS
 
 

@@ -44,6 +44,20 @@ def test_links_are_the_closest_ones():
         )
 
 
+def test_a_pair_of_which_nvml_does_not_say_has_no_link():
+    with loaded(library()) as nvml:
+        nvml.gpus[1].group = nvml.gpus[2].group = 1
+        nvml.fault = lambda function, device: 999 if function == "nvmlDeviceGetP2PStatus" and device == 1 else 0
+        assert nvidia().inventory(Recorded()).links == (LinkFacts(0, 1, "pcie"), LinkFacts(0, 2, "node"))
+
+
+def test_memory_that_cannot_be_is_not_told():
+    with loaded(library()) as nvml:
+        facts = nvml.gpus[0].facts
+        nvml.gpus[0].facts = replace(facts, memory_used_bytes=facts.memory_bytes + 1)
+        assert nvidia().inventory(Recorded()).devices[0].memory_bytes is None
+
+
 def test_parts_have_their_profile_and_place():
     with loaded(library()) as nvml:
         divided(nvml.gpus[1])
@@ -165,6 +179,7 @@ def test_errors_count_when_they_grow():
             ("ecc_uncorrected", "uncorrected memory errors: 3, 1 more than before"),
             ("link_fault", "errors of links: 9, 2 more than before"),
         ]
+        assert all(finding.time_s for finding in grown)  # events: they are seen once
         nvml.gpus[0].fields = {4: 0, 52: 0}  # the driver was reloaded
         assert codes(sampled(provider)) == []
 
@@ -246,7 +261,21 @@ def test_nvml_is_started_anew_after_the_driver_was_reloaded():
         assert sampled(provider) == before
         nvml.gpus.pop()
         assert len(sampled(provider).devices) == 2
-        assert nvml.started == 1
+        nvml.events = [(1, 79, NO_INSTANCE)]
+        assert codes(sampled(provider)) == ["lost"]
+        assert (nvml.started, nvml.sets) == (1, 1)
+
+
+def test_one_call_that_misses_the_driver_starts_nvml_anew_for_the_next_sample():
+    with loaded(library()) as nvml:
+        provider = nvidia()
+        before = sampled(provider)
+        nvml.fault = lambda function, device: 1 if function == "nvmlDeviceGetTemperature" and device == 1 else 0
+        during = sampled(provider)
+        assert (during.devices[::2], during.devices[1].temperature_c) == (before.devices[::2], None)
+        nvml.fault = lambda function, device: 0
+        nvml.calls.clear()
+        assert (sampled(provider), nvml.calls.count("nvmlInitWithFlags")) == (before, 1)
 
 
 def test_samples_start_nothing_and_keep_nothing():

@@ -93,13 +93,18 @@ def test_outputs_are_joined_by_the_names_of_devices():
 
 
 def test_links_follow_the_devices_when_the_tool_counts_otherwise():
-    sources = machine()
-    listed = f"GPU 0: Tesla T4 (UUID: {T4})\nGPU 1: Tesla P100-PCIE-16GB (UUID: {P100})\n"
-    matrix = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\t0-3\t0\nGPU1\tPHB\t X \t4-7\t1\n"
-    sources = Recorded({**sources.outputs, LIST: Output(listed, code=0), TOPOLOGY: Output(matrix, code=0)})
-    here = nvidia().inventory(sources)
-    assert [(device.uuid, device.numa_node) for device in here.devices] == [(P100, 1), (T4, 0)]
-    assert here.links == (LinkFacts(0, 1, "pcie"),)
+    devices = recorded("q-x-17.xml").devices + recorded("q-x-12.xml").devices + recorded("q-x-1.xml").devices
+    listed = [f"GPU {at}: {device.model} (UUID: {device.uuid})\n" for at, device in enumerate(reversed(devices))]
+    matrix = (
+        "\tGPU0\tGPU1\tGPU2\tCPU Affinity\tNUMA Affinity\n"
+        "GPU0\t X \tNV2\tSYS\t0-3\t0\nGPU1\tNV2\t X \tPHB\t4-7\t1\nGPU2\tSYS\tPHB\t X \t4-7\t1\n"
+    )
+    outputs = {LOG: log("q-x-17.xml", "q-x-12.xml", "q-x-1.xml"), LIST: "".join(listed), TOPOLOGY: matrix}
+    here = nvidia().inventory(Recorded(outputs))
+    assert [(device.uuid, device.numa_node) for device in here.devices] == [
+        (device.uuid, numa) for device, numa in zip(devices, (1, 1, 0), strict=True)
+    ]
+    assert set(here.links) == {LinkFacts(1, 2, "nvlink"), LinkFacts(0, 2, "node"), LinkFacts(0, 1, "pcie")}
 
 
 def test_a_log_that_is_cut_leaves_devices_to_the_list():

@@ -154,7 +154,7 @@ def _instances(call: Calls, handle: Any) -> Iterator[PartFacts]:
             continue
         for instance in list(listed)[: min(count.value, PARTS_MAX)]:
             info = call("nvmlGpuInstanceGetInfo", instance)
-            if info is not None and info.profileId == profile.id:
+            if info is not None:
                 start, size = _place(info)
                 yield PartFacts(
                     profile=text_in(profile, "name").removeprefix("MIG "),
