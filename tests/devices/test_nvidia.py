@@ -117,7 +117,7 @@ def test_a_card_without_a_driver_is_a_finding(monkeypatch):
 
 
 def test_a_container_gets_its_devices_and_no_others():
-    given = (device(0, uuid="GPU-A"), device(1, vendor="amd", uuid="X"), device(3))
+    given = (device(0, uuid="GPU-A"), device(1, vendor="amd", uuid="X"), device(3), device(4, simulated=True))
     assert Nvidia().container_flags(given) == ("--gpus", '"device=GPU-A,3"')
     assert Nvidia().container_flags(given[1:2]) == ("--env", "NVIDIA_VISIBLE_DEVICES=void")
 

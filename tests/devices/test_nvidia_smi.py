@@ -33,7 +33,7 @@ def log(*names: str) -> str:
     texts = [text(name) for name in names]
     found = [re.search(r"<gpu id=.*</gpu>", each, re.DOTALL) for each in texts]
     devices = [re.sub(r"<minor_number>\d+<", f"<minor_number>{at}<", each[0]) for at, each in enumerate(found) if each]
-    head = texts[0].partition("<gpu id=")[0].replace("<attached_gpus>1<", f"<attached_gpus>{len(names)}<")
+    head = re.sub(r"(?<=<attached_gpus>)\d+", str(len(names)), texts[0].partition("<gpu id=")[0])
     return f"{head}{''.join(devices)}</nvidia_smi_log>\n"
 
 
@@ -90,6 +90,12 @@ def test_outputs_are_joined_by_the_names_of_devices():
     assert [device.files for device in here.devices] == [("/dev/nvidia0",), ("/dev/nvidia1", "/dev/dri/renderD129")]
     assert here.links == (LinkFacts(0, 1, "nvlink"),)
     assert (here.driver, codes(here)) == ("510.47.03", ["not_supported"])
+
+
+def test_errors_that_were_counted_before_close_no_device():
+    counted = log("q-x-1.xml").replace("<dram_uncorrectable>0<", "<dram_uncorrectable>3<", 1)
+    here = nvidia().inventory(Recorded({LOG: counted}))
+    assert (here.devices[0].ecc_uncorrected, codes(here)) == (3, ["not_supported"])
 
 
 def test_links_follow_the_devices_when_the_tool_counts_otherwise():

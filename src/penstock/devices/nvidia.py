@@ -62,7 +62,7 @@ class Nvidia:
         kept, twice = without_duplicates(devices)
         links = reading.links if len(kept) == len(reading.devices) else ()
         driver = reading.driver or nvidia_files.driver_version(sources)
-        findings = [*reading.findings, *(replace(finding, index=None) for finding in twice)]
+        findings = [*_no_counts(reading.findings), *(replace(finding, index=None) for finding in twice)]
         if not kept and not driver and self.is_present(sources):
             findings.append(NO_DRIVER)
         self._listed, self._parts_alone = kept, parts_alone(kept)
@@ -80,9 +80,7 @@ class Nvidia:
         if reading is None:
             reading = _explained(self._smi.sample(sources), self._nvml.trouble)
         devices = tuple(self._called(device) for device in reading.devices)
-        findings = [
-            self._called(finding) for finding in reading.findings if finding.code != "ecc_uncorrected" or finding.number
-        ]
+        findings = [self._called(finding) for finding in _no_counts(reading.findings)]
         findings += self._grown(devices)
         if not self._nvml.hears_xids:
             findings += self._from_kernel(sources, devices)
@@ -105,7 +103,7 @@ class Nvidia:
         only since 28.3, and both need a specification under `/etc/cdi` that is written anew after each change of
         devices or driver.
         """
-        names = [device.uuid or str(device.index) for device in given if device.vendor == self.vendor]
+        names = [device.uuid or str(device.index) for device in given if nvidia_files.is_real(device)]
         if not names:
             return "--env", f"NVIDIA_VISIBLE_DEVICES={NO_DEVICES}"
         return "--gpus", f'"device={",".join(names)}"'
@@ -164,6 +162,11 @@ def _explained(reading: Reading, trouble: Finding) -> Reading:
     read = any(device.memory_bytes for device in reading.devices)
     why = replace(trouble, code="not_supported") if read else trouble
     return replace(reading, findings=(why, *reading.findings))
+
+
+def _no_counts(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield findings but those of a tool that memory errors were counted at some time: that they grow is news."""
+    return (finding for finding in findings if finding.code != "ecc_uncorrected" or finding.number is not None)
 
 
 def _titled(process: ProcessFacts, sources: Sources) -> ProcessFacts:

@@ -77,24 +77,24 @@ def placed(device: DeviceFacts, sources: Sources) -> DeviceFacts:
     return replace(device, numa_node=device.numa_node if numa is None else numa, files=files)
 
 
+def is_real(device: Device) -> bool:
+    return device.vendor == VENDOR and not device.simulated
+
+
 def closed_files(given: Iterable[Device], here: Iterable[Device]) -> tuple[str, ...]:
     """Return the files of the other devices; none where the files of the given ones are unknown.
 
     A program is never denied its own devices.
     """
-    if not any(_real(device) for device in here):
+    if not any(is_real(device) for device in here):
         return ()
     files = dict(_by_uuid(ROOT))
-    wanted = [device.uuid for device in given if _real(device)]
+    wanted = [device.uuid for device in given if is_real(device)]
     if not files or not set(wanted) <= set(files):
         return ()
     own = {number for uuid in wanted for number in files[uuid]}
     all_files = {number for numbers in files.values() for number in numbers} | set(_present(ROOT))
     return tuple(f"c {major}:{minor}" for major, minor in sorted(all_files - own))
-
-
-def _real(device: Device) -> bool:
-    return device.vendor == VENDOR and not device.simulated
 
 
 def _by_uuid(root: Path) -> Iterator[tuple[str, set[tuple[int, int]]]]:
