@@ -5,6 +5,7 @@ For a thread.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import Query
@@ -150,7 +151,7 @@ def job_table(
     return ListTable(
         key="jobs",
         view=api.JobView,
-        id=lambda job: job.id,
+        id=attrgetter("id"),
         sorts={
             "newest": _newest,
             "id": lambda job: job.id,
@@ -211,11 +212,13 @@ def page_of(
     at = cursor_of(query.cursor, query.sort)
     matches = matcher_of(table, query)
     states = frozenset(query.given.get("state", ()))
-    live = _live(states, query.given.get("tenant"), matches, who, reads)
+    live = _live(states, query.given.get("tenant"), matches, who, reads, tested=bool(query.given))
     rows: list[Row] = []
     if at is None or at.id is not None:
         counts: dict[JobId, dict[str, int]] = {}
         entries = live if not fold_arrays else list(_folded(live, table, query.sort, counts))
+        if query.sort == "newest":
+            entries = entries[::-1]  # what is first of many is found sooner where it comes first
         page = ordered(table, query, entries, at)
         rows = [Row(job, counts.get(job.id, {})) for job in page.rows]
         if page.cursor:
@@ -235,11 +238,18 @@ def page_of(
 
 
 def _live(
-    states: frozenset[str], tenant: str | None, matches: Callable[[Entry], bool], who: Scope, reads: Reads
+    states: frozenset[str],
+    tenant: str | None,
+    matches: Callable[[Entry], bool],
+    who: Scope,
+    reads: Reads,
+    *,
+    tested: bool,
 ) -> list[Entry]:
     if states and not states.intersection(LIVE_STATES):
         return []
-    return [job for job in all_live(who, reads, tenant) if matches(job)]
+    live = all_live(who, reads, tenant)
+    return [job for job in live if matches(job)] if tested else list(live)
 
 
 def _folded(

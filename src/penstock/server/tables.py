@@ -10,6 +10,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from inspect import Parameter, Signature
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
@@ -187,7 +188,7 @@ def page_of(table: ListTable[T], query: ListQuery, rows: Iterable[T], at: ListCu
     """
     at = at if at is not None else cursor_of(query.cursor, query.sort)
     matches = matcher_of(table, query)
-    matching = [row for row in rows if matches(row)]
+    matching = [row for row in rows if matches(row)] if query.given else list(rows)
     return ordered(table, query, matching, at)
 
 
@@ -232,9 +233,7 @@ def _after(
 
 
 def _first(rows: list[tuple[Any, Any, T]], count: int | None, *, turned: bool) -> list[tuple[Any, Any, T]]:
-    def place(one: tuple[Any, Any, T]) -> tuple[Any, Any]:
-        return (one[0], one[1]) if one[0] is not None else (0, one[1])
-
+    place = itemgetter(1) if rows and rows[0][0] is None else itemgetter(0, 1)
     if count is None:
         return sorted(rows, key=place, reverse=turned)
     return (heapq.nlargest if turned else heapq.nsmallest)(max(0, count), rows, key=place)

@@ -72,6 +72,16 @@ def test_pages_of_rows_follow_each_other():
     assert pages == [[1, 2], [9, 10], [30]]
 
 
+@pytest.mark.parametrize("by", ["node", "tenant", "user", "job"])
+def test_more_allocations_than_are_remembered_are_shown_alike(monkeypatch, by):
+    bars = [bar(job, job % 7, job + 9 if job % 3 else 0, f"n{job % 4}", user=f"u{job % 3}") for job in range(30)]
+    questions = [Question(5, 20, by, rows=2), Question(5, 20, by, after="3"), Question(5, 20, by, user="u1")]
+    known = [asked(bars, question, nodes=["n0", "n9"]) for question in questions]
+    monkeypatch.setattr(tl, "COLLECTED_MAX", 3)
+    assert [asked(bars, question, nodes=["n0", "n9"]) for question in questions] == known
+    assert all(one.bars for one in known)
+
+
 def test_what_has_ended_is_packed_and_the_oldest_is_dropped(monkeypatch):
     monkeypatch.setattr(tl, "PACK", 2)
     monkeypatch.setattr(tl, "PACKS_MAX", 2)

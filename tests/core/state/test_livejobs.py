@@ -1,5 +1,6 @@
 """Pages of live jobs, by tenant and state: what is on them, and what they cost."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -7,6 +8,7 @@ from msgspec.structs import replace
 from penstock.core.model.ids import ClassId, JobId, QueueName, TenantName, UserName
 from penstock.core.model.jobs import GangAsk, Job, JobSpec, JobState
 from penstock.core.model.resources import ReplicaAsk, Resources
+from penstock.core.state import live_jobs
 from penstock.core.state.live_jobs import LIVE_STATES, LiveJobs
 
 TENANTS = tuple(map(TenantName, ("blue", "green", "red")))
@@ -45,6 +47,17 @@ def test_pages_and_counts_are_those_of_a_recount(made, after, limit, tenants, st
     assert jobs.page(0, 100) == sorted(jobs.values(), key=lambda j: j.id)
     assert jobs.count(tenants, state) == len(mine)
     assert jobs.indexes() == filled(*jobs.values()).indexes()
+
+
+@pytest.mark.parametrize("times", [0, 100])
+def test_a_page_of_several_lists_is_the_same_sorted_and_merged(monkeypatch, times):
+    monkeypatch.setattr(live_jobs, "SORTED_TIMES", times)
+    jobs = filled(*(job(number, TENANTS[number % 2], LIVE_STATES[number % 3]) for number in range(1, 30)))
+    jobs._by_state["running"].numbers.append(JobId(30))  # it is about to be listed elsewhere, or has just left
+    jobs._by_state["waiting"].numbers += [JobId(30), JobId(31)]
+    jobs.update({JobId(30): job(30)})
+    assert [each.id for each in jobs.page(20, 7)] == list(range(21, 28))
+    assert [each.id for each in jobs.page(20, 70)] == list(range(21, 31))
 
 
 def test_queues_count_what_waits_what_is_blocked_and_what_is_active():

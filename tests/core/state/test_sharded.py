@@ -30,6 +30,7 @@ def test_jobs_are_those_of_a_dict_and_a_cut_never_changes(steps):
         assert values == model
         assert len(values) == len(model)
         assert sorted(values) == sorted(model)
+        assert sorted(values.values()) == sorted(model.values())
     assert all(cut == then for cut, then in cuts)
 
 

@@ -121,6 +121,8 @@ class AllocationLog:
         self._nodes: dict[NodeName, NodeSpec] = {spec.name: spec for spec in image.nodes}
         self.moves: list[Move] = []
         """What the last record did to nodes."""
+        self._shown: dict[JobId, tuple[Allocation, ...]] = {}
+        """What `open` yields of a job, as long as nothing about it changes: most of them stand for hours."""
         self._on_node: dict[NodeName, set[JobId]] = {}
         """Jobs with replicas that are not gone."""
         for known in image.jobs:
@@ -141,7 +143,11 @@ class AllocationLog:
         """Yield what has not ended, and parts that have ended of attempts that have not."""
         for known in self.jobs.values():
             if known.attempt is not None:
-                yield from _allocations(known, known.attempt, "")
+                yield from self._shown.get(known.id) or self._show(known, known.attempt)
+
+    def _show(self, known: KnownJob, attempt: OpenAttempt) -> tuple[Allocation, ...]:
+        shown = self._shown[known.id] = tuple(_allocations(known, attempt, ""))
+        return shown
 
     def take(self, record: ev.Record) -> Sequence[Allocation]:
         """Fold one record.
@@ -172,12 +178,14 @@ class AllocationLog:
                 return self._ended(event)
             case ev.JobFinished():
                 self.jobs.pop(event.job_id, None)
+                self._shown.pop(event.job_id, None)
             case _:
                 pass
         return ()
 
     def _edited(self, event: ev.JobEdited) -> None:
         known, change = self.jobs[event.job_id], event.change
+        self._shown.pop(event.job_id, None)
         known.name = known.name if change.name is None else change.name
         if change.ask is not None:
             known.asks = (change.ask, *known.asks[1:])
@@ -191,6 +199,7 @@ class AllocationLog:
         for held in ranks:
             on_nodes.setdefault(held.node, []).append(held)
             self.moves.append(Move(known.tenant, held, 1))
+        self._shown.pop(known.id, None)
         known.attempt = OpenAttempt(event.attempt, self.time_ms, ranks, {n: _node(r) for n, r in on_nodes.items()})
         for name in on_nodes:
             self._on_node.setdefault(name, set()).add(event.job_id)
@@ -212,6 +221,7 @@ class AllocationLog:
         if held.gone:
             return  # it was lost with its node before
         held.gone = True
+        self._shown.pop(known.id, None)
         self.moves.append(Move(known.tenant, held, -1))
         node = attempt.nodes[held.node]
         node.replicas -= 1
@@ -235,6 +245,7 @@ class AllocationLog:
         for held in attempt.ranks:
             self._leave(known, attempt, held)
         known.attempt = None
+        self._shown.pop(known.id, None)
         return list(_allocations(known, attempt, event.outcome))
 
 

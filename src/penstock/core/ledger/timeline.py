@@ -7,6 +7,7 @@ a time. A year of a busy cluster takes some MB; beyond a bound the oldest are dr
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -17,6 +18,8 @@ PACK = 4_096
 PACKS_MAX = 128
 """More than half a million allocations: 10 to 15 MB."""
 BARS_MAX = 5_000
+COLLECTED_MAX = 50_000
+"""Of more allocations only those of the page are remembered: a busy cluster has half a million."""
 BUCKETS = 120
 """Parts of the window for which density is given."""
 By = Literal["node", "tenant", "user", "job"]
@@ -133,17 +136,23 @@ def timeline_of(
     """Return one page of rows, in the order of their keys, with what they held.
 
     Args:
-        source: yields the allocations that overlap the window; called twice.
+        source: yields the allocations that overlap the window; called twice where they are more than `COLLECTED_MAX`.
         sees: whether the caller sees a tenant; the others' bars are on rows of nodes alone, without names.
         nodes: rows of these nodes are there even if nothing was held.
     """
     chosen = _chooser(asked, sees)
     counts: dict[str, int] = {}
+    key_of = keys_by(asked.by)
+    collected: list[Allocation] | None = []
     if asked.by == "node" and not (asked.tenant or asked.user or asked.job):
         counts = {name: 0 for name in nodes if asked.node in ("", name)}
     for one in filter(chosen, source()):
-        key = key_of(one, asked.by)
+        key = key_of(one)
         counts[key] = counts.get(key, 0) + 1
+        if collected is not None:
+            collected.append(one)
+            if len(collected) > COLLECTED_MAX:
+                collected = None
     order = _job_order if asked.by == "job" else str
     keys = sorted(counts, key=order)
     if asked.after:
@@ -152,18 +161,19 @@ def timeline_of(
     following = page[-1] if len(keys) > len(page) else ""
     total = sum(counts[key] for key in page)
     rows = {key: Row(key, counts[key], []) for key in page}
-    mine = (one for one in filter(chosen, source()) if key_of(one, asked.by) in rows)
+    again = collected if collected is not None else filter(chosen, source())
+    mine = (one for one in again if key_of(one) in rows)
     if total > BARS_MAX:
         _merge(rows, mine, asked, now_ms)
         return Timeline(list(rows.values()), [], True, total, following)
     place = {key: number for number, key in enumerate(page)}
-    bars = sorted(mine, key=lambda one: (place[key_of(one, asked.by)], one.start_ms, one.job_id, one.attempt))
+    bars = sorted(mine, key=lambda one: (place[key_of(one)], one.start_ms, one.job_id, one.attempt))
     return Timeline(list(rows.values()), bars, False, total, following)
 
 
-def key_of(one: Allocation, by: By) -> str:
-    """Return the row of an allocation."""
-    return str(one.job_id) if by == "job" else str(getattr(one, by))
+def keys_by(by: By) -> Callable[[Allocation], str]:
+    """Return what says the row of an allocation."""
+    return (lambda one: str(one.job_id)) if by == "job" else attrgetter(by)
 
 
 def _job_order(key: str) -> str:
@@ -201,8 +211,9 @@ def _merge(rows: dict[str, Row], held: Iterable[Allocation], asked: Question, no
     """Device-milliseconds, in thousandths and times `BUCKETS`, of buckets that an allocation covers in part."""
     whole = {key: [0] * (BUCKETS + 1) for key in rows}
     """Thousandths of devices that begin and end to cover whole buckets."""
+    key_of = keys_by(asked.by)
     for one in held:
-        key = key_of(one, asked.by)
+        key = key_of(one)
         if one.start_ms >= (one.end_ms or now_ms):
             continue
         start = (max(one.start_ms, asked.from_ms) - asked.from_ms) * BUCKETS

@@ -5,7 +5,7 @@ rest of a small cycle, most of it in the garbage collector, which looks at every
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, ValuesView
 from itertools import chain
 from typing import TypeVar
 
@@ -20,6 +20,16 @@ _CHUNK_BITS = 6
 _CHUNK = 1 << _CHUNK_BITS
 _AFTER: Moment = (1 << 63, JobId(0))
 """Later than any moment."""
+
+
+class _Values(ValuesView[V]):
+    """Without a look-up of each."""
+
+    __slots__ = ()
+    _mapping: "ByJob[V]"
+
+    def __iter__(self) -> Iterator[V]:
+        return chain.from_iterable(shard.values() for shard in self._mapping.shards)
 
 
 class ByJob(Mapping[JobId, V]):
@@ -40,6 +50,13 @@ class ByJob(Mapping[JobId, V]):
 
     def __len__(self) -> int:
         return sum(map(len, self._shards))
+
+    @property
+    def shards(self) -> list[dict[JobId, V]]:
+        return self._shards
+
+    def values(self) -> ValuesView[V]:
+        return _Values(self)
 
     def cut(self) -> "ByJob[V]":
         """Return the present values, as a mapping that never changes.

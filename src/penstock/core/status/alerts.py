@@ -56,13 +56,15 @@ def alerts(
         tenants: only jobs of these; None: of all tenants.
     """
     jobs = {job.id: job for job in state.jobs.page(0, len(state.jobs), tenants)}
-    found = [*_cycles(jobs), *_gangs_in_part(state, jobs)]
+    behind = {job_id: job for job_id, job in jobs.items() if job.unmet}
+    """A job that waits for others in one place: few do."""
+    found = [*_cycles(behind), *_gangs_in_part(state, jobs)]
     stuck: set[JobId] = set()
     idle = empty_cluster(state, now_ms)
     for job_ids, never in never_start(jobs, state.config, idle):
         stuck.update(job_ids)
         found.append(_alert(never.code, job_ids, never.text, never.resolve))
-    found += _behind(jobs, stuck)
+    found += _behind(behind, stuck)
     found += _held(state, jobs)
     found += _hung(jobs)
     found += _strange(jobs, now_ms)
@@ -298,7 +300,8 @@ def _hung(jobs: Mapping[JobId, Job]) -> Iterator[Alert]:
 
 def _strange(jobs: Mapping[JobId, Job], now_ms: int) -> Iterator[Alert]:
     """Yield the anomalies of running programs, job by job."""
-    for job in jobs.values():
+    reporting = (job for job in jobs.values() if job.progress.noted_attempt)  # else nothing is known of it
+    for job in reporting:
         for code, text, resolve in anomalies(job, now_ms):
             yield _alert(code, [job.id], text, resolve)
 
@@ -324,9 +327,12 @@ def _kept_without_end(jobs: Mapping[JobId, Job], last: Plan | None) -> Iterator[
 def _gangs_in_part(state: State, jobs: Mapping[JobId, Job]) -> Iterator[Alert]:
     """Yield gangs that hold part of their allocation. There should be none: a gang is allocated in one event."""
     holding: Sequence[JobId] = [i for load in list(state.indexes.loads.values()) for i, _ in list(load.replicas)]
-    for job_id in sorted({i for i in holding if i in jobs}):
+    wrong = {}
+    for job_id in jobs.keys() & holding:
         job = jobs[job_id]
         held = len(job.attempt.replicas) if job.attempt is not None else 0
         if held != job.ask.replica_total:
-            text = f"holds places, but its attempt has {held} of {job.ask.replica_total} replicas"
-            yield _alert("gang_in_part", [job_id], text, f"cancel it (penstock cancel {job_id}) and report this")
+            wrong[job_id] = held
+    for job_id, held in sorted(wrong.items()):
+        text = f"holds places, but its attempt has {held} of {jobs[job_id].ask.replica_total} replicas"
+        yield _alert("gang_in_part", [job_id], text, f"cancel it (penstock cancel {job_id}) and report this")

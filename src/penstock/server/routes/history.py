@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query
-from msgspec.structs import replace
 from starlette.responses import Response
 
 from penstock.api.history import AllocationView, TimelineRow, TimelineView
 from penstock.core.ledger.allocations import Allocation
-from penstock.core.ledger.timeline import By, Question, key_of, timeline_of
+from penstock.core.ledger.timeline import By, Question, keys_by, timeline_of
 from penstock.core.model.access import Scope
 from penstock.core.model.errors import Problem
 from penstock.core.model.prices import HOUR_MS
@@ -87,17 +86,16 @@ def _timeline(backend: Backend, history: HistoryService, who: Scope, asked: Ques
 
 def _views(bars: Sequence[Allocation], rows: dict[str, int], by: By, who: Scope) -> list[AllocationView]:
     seen = {tenant: who.sees(tenant) for tenant in {one.tenant for one in bars}}
-    return [_view(one, rows[key_of(one, by)], seen=seen[one.tenant]) for one in bars]
+    key_of = keys_by(by)
+    return [_view(one, rows[key_of(one)], seen=seen[one.tenant]) for one in bars]
 
 
 def _view(one: Allocation, row: int, *, seen: bool) -> AllocationView:
-    shown = AllocationView(
-        row, one.node, one.start_ms, one.end_ms or None, list(one.devices), one.device_milli / 1000, held=not seen
-    )
+    held = row, one.node, one.start_ms, one.end_ms or None, list(one.devices), one.device_milli / 1000
     if not seen:
-        return shown
-    named = {"job": one.job_id, "attempt": one.attempt, "name": one.job_name, "outcome": one.outcome}
-    return replace(shown, tenant=one.tenant, user=one.user, **named)
+        return AllocationView(*held, held=True)
+    named = one.job_id, one.attempt, one.job_name, one.tenant, one.user, one.outcome
+    return AllocationView(*held, *named)
 
 
 def window_of(since: str, until: str, now_ms: int, length_ms: int, most_ms: int = WINDOW_MAX_MS) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from operator import attrgetter
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, Path, Query, Request
@@ -119,7 +120,7 @@ class JobViews:
         ended = finished_views(reads, [row.job for row in found.rows if not isinstance(row.job, Job)])
         shown = {view.id: view for view in (*live, *ended)}
         views = [replace(shown[row.job.id], array_counts=row.counts) for row in found.rows]
-        totals = dict(Counter(str(job.state) for job in found.matching))
+        totals = dict(Counter[str](map(attrgetter("state"), found.matching)))
         page = Page([row.job for row in found.rows], found.cursor, found.matching)
         return answer_with(table, query, api.JobList(views, None, totals), page)
 

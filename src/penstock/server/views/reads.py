@@ -101,6 +101,8 @@ class Reads:
             if job.id > after and (tenants is None or job.spec.tenant in tenants) and job.state in wanted
         }
         durable = self._durable()
+        if not ending:
+            return [job for job in page if job.submit_seq <= durable]
         found = ending | {job.id: job for job in page}
         return [found[i] for i in sorted(found) if found[i].submit_seq <= durable][:limit]
 
