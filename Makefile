@@ -8,11 +8,12 @@ WORKERS ?= auto
 PYTEST_ARGS ?=
 COVERED_BY := tests/core tests/control tests/sim/replay tests/report tests/migrate tests/traces
 
-.PHONY: ui ui-check help demo test man lint audit install install-torch bench docs sim sim-planted sim-kubernetes sim-kubernetes-planted e2e-kubernetes soak coverage mutants clean
+.PHONY: ui ui-check help demo test test-cgroup2 man lint audit install install-torch bench docs sim sim-planted sim-kubernetes sim-kubernetes-planted e2e-kubernetes soak coverage mutants clean
 
 help:
 	@echo "make demo     a server, real trainings, a preemption, a dead node, a report in demo-out/"
 	@echo "make test WORKERS=n PYTEST_ARGS=...   all tests, two workers for each core; WORKERS=0: in one process"
+	@echo "make test-cgroup2   the tests of control groups on a kernel with version 2 only, in an emulated machine (minutes)"
 	@echo "make man      manual pages of the commands, in man/"
 	@echo "make lint     ruff, mypy --strict, import contracts, sizes, starts"
 	@echo "make audit    known vulnerabilities of the locked dependencies; needs the network"
@@ -51,6 +52,9 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	@scripts/install-system-packages.sh
 	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+test-cgroup2: $(VENV)/.dev
+	$(BIN)/python scripts/cgroup2_vm.py $(PYTEST_ARGS)
 
 man: $(VENV)/.dev
 	$(BIN)/python -m penstock.cli.main help --man man

@@ -231,7 +231,9 @@ def test_processes_killed_out_of_memory_are_counted_though_their_parent_goes_on(
 @pytest.mark.parametrize(
     ("counted", "limit", "note"),
     [
-        ("oom 3\noom_kill 2\noom_group_kill 1\n", 48 << 20, "limit 48 MiB, killed by the kernel (2 processes)"),
+        ("oom 3\noom_kill 2\n", 48 << 20, "limit 48 MiB, killed by the kernel (2 processes)"),
+        ("oom 3\noom_kill 3\noom_group_kill 1\n", 48 << 20, "limit 48 MiB, killed by the kernel (2 processes)"),
+        ("oom 3\noom_kill 1\noom_group_kill 1\n", 48 << 20, "limit 48 MiB, killed by the kernel (1 process)"),
         ("oom 0\noom_kill 1\n", 48 << 20, "none left for jobs on the node, killed by the kernel (1 process)"),
         ("oom 0\noom_kill 1\n", 0, "none left for jobs on the node, killed by the kernel (1 process)"),
         ("oom 3\noom_kill 0\n", 48 << 20, ""),

@@ -22,8 +22,8 @@ from tests.engines.processes.processes import Program
 from tests.server.harness import until
 
 PARENT = f"penstock-test-devices-{os.getpid()}"
-CONTROLLED = os.access("/sys/fs/cgroup/devices/devices.deny", os.W_OK)
-needs_controller = pytest.mark.skipif(not CONTROLLED, reason="no devices controller of version 1 here")
+CONTROLLED = any(os.access(f"/sys/fs/cgroup/{gate}", os.W_OK) for gate in ("devices/devices.deny", "cgroup.procs"))
+needs_controller = pytest.mark.skipif(not CONTROLLED, reason="no control groups that close device files here")
 REAL = tuple(device(i, vendor="nvidia", uuid=f"GPU-{i}", simulated=False) for i in range(3))
 
 
@@ -84,7 +84,7 @@ READ = "for name in zero full null; do head -c 1 /dev/$name > /dev/null 2>&1 && 
 @pytest.fixture
 def groups() -> Iterator[None]:
     yield
-    for folder in Path("/sys/fs/cgroup").glob(f"*/{PARENT}"):
+    for folder in [*Path("/sys/fs/cgroup").glob(f"*/{PARENT}"), *Path("/sys/fs/cgroup").glob(PARENT)]:
         folder.rmdir()
 
 
@@ -97,7 +97,7 @@ def test_a_box_keeps_its_programs_from_files_that_are_closed_to_it(tmp_path, gro
         assert (program.status(), program.output()) == (0, said)
         program.close()
     containment.close()
-    assert not list(Path("/sys/fs/cgroup/devices").glob(f"{PARENT}*"))
+    assert not [*Path("/sys/fs/cgroup").glob(f"{PARENT}*"), *Path("/sys/fs/cgroup/devices").glob(f"{PARENT}*")]
 
 
 @needs_controller
@@ -109,7 +109,7 @@ def test_a_box_that_is_found_again_still_keeps_and_leaves_nothing(tmp_path, grou
     assert (program.status(), program.output()) == (0, "full\nnull\n")
     program.close()
     containment.close()
-    assert not list(Path("/sys/fs/cgroup/devices").glob(f"{PARENT}*"))
+    assert not [*Path("/sys/fs/cgroup").glob(f"{PARENT}*"), *Path("/sys/fs/cgroup/devices").glob(f"{PARENT}*")]
 
 
 @needs_controller

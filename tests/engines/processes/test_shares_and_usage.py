@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_what_a_replica_has_used_is_measured_children_that_have_ended_included(r
     program = run(kind, sys.executable, "-S", "-c", WORKS)
     until(lambda: program.output() == "ready\n", "it has worked")
     used = program.box.usage()
-    assert 100_000 <= used.cpu_us < 60_000_000
+    assert 80_000 <= used.cpu_us < 60_000_000  # in ticks of 10 ms, where processes are added up
     assert 24 * MIB <= used.memory_bytes < 500 * MIB
     assert used.memory_bytes <= used.memory_peak_bytes + MIB
 
@@ -103,6 +104,10 @@ def test_what_a_replica_reads_from_a_disk_is_measured(run, kind, tmp_path):
     block = tmp_path / "block"
     block.write_bytes(bytes(4 * MIB))
     os.sync()
+    if not os.major(block.stat().st_dev):
+        block = Path("/dev/vda")  # files here are in memory; an emulated machine has a disk without any
+    if not os.access(block, os.R_OK):
+        pytest.skip("no disk")
     code = (
         "import mmap, os, sys, time; f = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT); "
         "print(os.readv(f, [mmap.mmap(-1, 4 << 20)]), flush=True); time.sleep(60)"

@@ -89,7 +89,7 @@ class Replicas:
         for known in self._journal.known.values():
             if known.exit is None:
                 cpu_sets.keep(self._box_name(known.key), known.cpus)
-        return cpu_sets if self._containment.share_cpus(cpu_sets.shared) else None
+        return cpu_sets if self._containment.share_cpus(cpu_sets.shared, cpu_sets.names) else None
 
     def start(self, order: StartReplica) -> int | None:
         """Start a replica and return its process number, or report it gone and return None."""
@@ -142,7 +142,7 @@ class Replicas:
             return ()
         cpus = self._cpu_sets.take(self._box_name(key), limits.cpu_milli, [one.numa_node for one in devices])
         if cpus:
-            self._containment.share_cpus(self._cpu_sets.shared)
+            self._containment.share_cpus(self._cpu_sets.shared, self._cpu_sets.names)
         return cpus
 
     def _box_name(self, key: ReplicaKey) -> str:
@@ -358,7 +358,7 @@ class Replicas:
             info = msgspec.structs.replace(info, measured=self._used(running))
             running.box.remove()
         if self._cpu_sets is not None and self._cpu_sets.release(self._box_name(key)):
-            self._containment.share_cpus(self._cpu_sets.shared)
+            self._containment.share_cpus(self._cpu_sets.shared, self._cpu_sets.names)
         self._journal.write(JournalLine(key, "exited", exit=info))
         self._on_gone(key, info)
 

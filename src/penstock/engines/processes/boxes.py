@@ -3,7 +3,7 @@
 import contextlib
 import os
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from penstock.core.model.jobs import WorkloadClass
@@ -101,12 +101,16 @@ class Containment(Protocol):
 
         Args:
             closed: device files that stay closed to the processes, as `c MAJOR:MINOR`.
-            cpus: run on these alone; empty: on those of `share_cpus`. A present box has to be named with its own.
+            cpus: run on these alone; empty: on those of `share_cpus`.
         """
         ...
 
-    def share_cpus(self, cpus: Iterable[int]) -> bool:
-        """Keep all boxes without CPUs of their own to these; return False where boxes cannot be kept to CPUs."""
+    def share_cpus(self, cpus: Iterable[int], own: Collection[str]) -> bool:
+        """Keep all boxes to these CPUs but those with CPUs of their own; return False where that cannot be done.
+
+        Args:
+            own: names of boxes with CPUs of their own.
+        """
         ...
 
     def close(self) -> None:

@@ -70,7 +70,7 @@ def remove(folder: Path) -> None:
     try:
         folder.rmdir()
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.EBUSY, errno.ENOTEMPTY):
+        if error.errno not in (errno.ENOENT, errno.EBUSY, errno.ENOTEMPTY, errno.EACCES):
             raise
 
 

@@ -5,7 +5,7 @@ Source: Documentation/admin-guide/cgroup-v1 of Linux.
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from penstock.core.model.jobs import WorkloadClass
@@ -171,7 +171,7 @@ class CgroupV1:
         box.run_on(cpus, self._shared)
         return box
 
-    def share_cpus(self, cpus: Iterable[int]) -> bool:
+    def share_cpus(self, cpus: Iterable[int], own: Collection[str]) -> bool:
         parent = self._trees.get("cpuset")
         if parent is None:
             return False

@@ -13,7 +13,7 @@ Source: Documentation/admin-guide/cgroup-v2.rst of Linux; "Control Group APIs an
 import errno
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from penstock.core.model.jobs import WorkloadClass
@@ -122,8 +122,10 @@ class _BoxV2:
         )
 
     def note(self) -> str:
+        """The kernel counts the process that it chose twice when it ends the whole group."""
         events = counters(self._folder / "memory.events")
-        return out_of_memory(self._limits, events.get("oom_kill", 0), reached=events.get("oom", 0) > 0)
+        killed = max(events.get("oom_kill", 0) - events.get("oom_group_kill", 0), min(1, events.get("oom_kill", 0)))
+        return out_of_memory(self._limits, killed, reached=events.get("oom", 0) > 0)
 
     def remove(self) -> None:
         remove_all(self._folder)
@@ -152,8 +154,6 @@ class CgroupV2:
     def __init__(self, base: Path, missing: Sequence[str] = ()) -> None:
         self._base, self._missing = base, tuple(missing)
         self._tasks = tasks_max()
-        self._own: set[str] = set()
-        """Names of boxes with CPUs of their own."""
         self._shared = ""
         self._open_files = ""
 
@@ -174,23 +174,28 @@ class CgroupV2:
         cpus: Sequence[int] = (),
     ) -> Box:
         box = _BoxV2(self._base / name, limits)
-        if cpus:
-            self._own.add(name)
-        else:
-            self._own.discard(name)
         if box.fresh:
             box.limit(workload_class, self._tasks)
             if cpus or self._shared:
                 box.run_on(listed(cpus) if cpus else self._shared)
+            if closed:
+                self._close(self._base / name, closed)
         return box
 
-    def share_cpus(self, cpus: Iterable[int]) -> bool:
+    def _close(self, group: Path, closed: Sequence[str]) -> None:
+        from penstock.engines.processes.device_filter import close_files
+
+        why = close_files(group, closed)
+        if why and why != self._open_files:
+            log.warning("device files stay open to those who do not have the devices: %s", why)
+        self._open_files = why
+
+    def share_cpus(self, cpus: Iterable[int], own: Collection[str]) -> bool:
         if "cpuset" not in read(self._base / "cgroup.subtree_control").split():
             return False
         self._shared = listed(cpus)
-        self._own &= {entry.name for entry in os.scandir(self._base)}
         for entry in os.scandir(self._base):
-            if entry.is_dir() and entry.name not in self._own:
+            if entry.is_dir() and entry.name not in own:
                 written(Path(entry.path, "cpuset.cpus"), self._shared)
         return True
 

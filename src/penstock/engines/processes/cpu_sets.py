@@ -46,6 +46,11 @@ class CpuSets:
         """Processors of all replicas without some of their own; all of them when none is left."""
         return self._free() or self._topology.numbers
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The replicas that have processors of their own."""
+        return frozenset(self._held)
+
     def held(self, name: str) -> frozenset[int]:
         """Return the processors of a replica, none where it shares."""
         return self._held.get(name, frozenset())

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -138,7 +138,7 @@ class SessionContainment:
     ) -> Box:
         return _SessionBox(self, f"{self._parent}/{name}", leader)
 
-    def share_cpus(self, cpus: Iterable[int]) -> bool:
+    def share_cpus(self, cpus: Iterable[int], own: Collection[str]) -> bool:
         return False
 
     def look(self, since_s: float) -> _Look:
