@@ -1,8 +1,9 @@
-"""What sampling NVIDIA devices costs: CPU of one provider, a sample a second, 8 devices with 50 processes.
+"""What watching NVIDIA devices costs: CPU for a sample a second of 8 devices with 50 processes.
 
 NVML is a stand-in that the real package calls as it calls the vendor's library: its functions are of Python and cost
 more CPU than calls into a library do; the time that a driver itself takes is not in the figure. The reference is the
-cost of the same calls without the provider. The process above the providers and the agent are not measured here.
+cost of the same calls without the provider. `watching_core_pct` adds what the process above the providers and the agent
+do with each sample: pass on, decode, fold into the condition of the devices, meter the use of 8 replicas.
 """
 
 import argparse
@@ -13,9 +14,16 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from bench.harness import result
+from penstock.core.messages.reports import ReplicaKey
+from penstock.core.model.ids import AttemptNumber, JobId, Rank
+from penstock.devices.condition import Condition, Host
+from penstock.devices.inventory import from_reading
+from penstock.devices.meter import Held, Meter
 from penstock.devices.nvidia import Nvidia
 from penstock.devices.provider import Machine
-from penstock.devices.samples import DeviceSample, encoded
+from penstock.devices.reading import Reading
+from penstock.devices.samples import DeviceSample, decode, encoded
+from penstock.engines.processes.procfs import start_ticks
 from tests.devices.nvidia_tools.recorded import read
 from tests.devices.nvml_library import Library, Running, gpus_of, loaded
 
@@ -60,10 +68,40 @@ def main() -> None:
         calls = len(library.calls)
         each = cpu_s(lambda: provider.sample(sources), times)
         line = cpu_s(lambda: encoded(DeviceSample("nvidia", "sample", sample)), times)
+        fold = cpu_s(folding(provider.inventory(sources), sample), times)
         bare = cpu_s(lambda: library.nvmlDeviceGetCount_v2(_Count()), times * 10) * calls
     reference = {"name": f"the {calls} calls of the stand-in alone, % of a core", "value": round(bare * 100, 4)}
     result("sampling_core_pct", (each + line) * 100, "% of a core", "lower", LIMIT_PCT, reference)
+    result("watching_core_pct", (each + line + fold) * 100, "% of a core", "lower", LIMIT_PCT, None)
     result("sampling_calls", calls, "calls of NVML a sample", "lower", None)
+
+
+def folding(inventory: Reading, sample: Reading) -> Callable[[], object]:
+    """Return what is done with one sample behind the provider: each process belongs to one of eight replicas."""
+    devices = from_reading("nvidia", inventory).devices
+    condition, meter = Condition(devices), Meter()
+    keys = [ReplicaKey(JobId(1), AttemptNumber(1), Rank(at)) for at in range(DEVICES)]
+    held = [Held(key, device.index, 1000, 0) for key, device in zip(keys, devices, strict=True)]
+    host = Host(is_ours=lambda pid: True, started=start_ticks, user_of=str)
+    condition.take(DeviceSample("nvidia", "inventory", inventory), 0, host)
+    at_ms = 0
+
+    def work() -> None:
+        nonlocal at_ms
+        at_ms += 1000
+        passed_on = (encoded(DeviceSample("nvidia", "sample", sample, at_ms)) + b"\n").split(b"\n")
+        taken = decode(passed_on[0])
+        condition.take(taken, at_ms, host)
+        memory: dict[tuple[ReplicaKey, int], int] = {}
+        for index, process in condition.processes():
+            memory[keys[index], index] = memory.get((keys[index], index), 0) + (process.memory_bytes or 0)
+        meter.take(at_ms, condition.figures_in(taken), held, memory)
+        condition.faults(at_ms)
+        condition.users()
+
+    work()
+    assert len(condition.figures()) == DEVICES
+    return work
 
 
 class _Count:
