@@ -64,6 +64,21 @@ def test_a_device_that_a_stranger_uses_is_given_out_when_it_is_free_again(watche
     jobs.ended(fourth)
 
 
+def test_a_stranger_on_a_device_of_a_job_is_shown_and_costs_the_job_nothing(watched: Server, jobs: Jobs):
+    job = jobs.submit("sleep 600", devices={"count": DEVICES})
+    jobs.state(job, "running")
+    taker = stranger(folder_of(watched) / "1")
+    try:
+        shown = until(lambda: watched.client.device("n1", 1).device.reason, "the stranger is shown")
+        assert shown.startswith("also used by sleep (")
+        assert f"process {taker.pid})" in shown
+        assert watched.client.job(job).state == "running"
+    finally:
+        taker.kill()
+        taker.wait()
+    until(lambda: not watched.client.device("n1", 1).device.reason, "it is gone")
+
+
 def test_programs_of_jobs_are_no_strangers(watched: Server, jobs: Jobs):
     folder = folder_of(watched)
     until(lambda: not takers(watched), "nobody holds a device")

@@ -27,6 +27,7 @@ from penstock.server.tables import Filter, ListQuery, ListTable, answer_with, li
 from penstock.server.views.reads import public_reason
 
 PAGE_ROWS = 200
+STRANGERS = "programs outside Penstock"
 _SHOWN = tuple(name for name in DeviceFigures.__struct_fields__ if name not in ("index", "throttled"))
 IndexPath = Annotated[int, Path(ge=0, le=10**6, description="number of the device on its node")]
 
@@ -185,11 +186,10 @@ def _row(state: State, entry: DeviceEntry, who: Scope) -> DeviceRow:
 def _reason(entry: DeviceEntry, who: Scope) -> str:
     node = entry.node
     if entry.state == "taken":
-        users = [user for user in node.others.users if user.index == entry.device.index]
-        if not users or not who.sees_all:
-            return "held by programs outside Penstock"
-        named = [f"{user.program or 'a program'} ({user.user or 'unknown user'}, process {user.pid})" for user in users]
-        return ", ".join(named)
+        return f"held by {_strangers(entry, who) or STRANGERS}"
+    if entry.state == "held":
+        strangers = _strangers(entry, who)
+        return f"also used by {strangers}" if strangers else ""
     if entry.state == "unavailable":
         return f"its node is {'draining' if node.state == 'ready' else node.state}" + (
             f": {node.drain_reason if who.sees_all else public_reason(node.closed_by, node.drain_reason)}"
@@ -200,6 +200,16 @@ def _reason(entry: DeviceEntry, who: Scope) -> str:
         closure = node.closure_of(entry.device.index)
         return closure.reason if closure is not None else "its node says that it has failed"
     return ""
+
+
+def _strangers(entry: DeviceEntry, who: Scope) -> str:
+    """Return the programs outside Penstock on a device; operators and viewers of the whole cluster see whose."""
+    users = [user for user in entry.node.others.users if user.index == entry.device.index]
+    if not users or not who.sees_all:
+        return STRANGERS if users else ""
+    return ", ".join(
+        f"{user.program or 'a program'} ({user.user or 'unknown user'}, process {user.pid})" for user in users
+    )
 
 
 def _curve(state: State, book: FigureBook, now_ms: int, who: Scope, node: Node, index: int) -> DeviceCurve:
