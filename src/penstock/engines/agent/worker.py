@@ -232,6 +232,8 @@ class Worker:
                 self._connect(now_ms)
         self._last_ms = now_ms
         self._replicas.poll(now_ms)
+        for key, pid in self._replicas.newly_started():
+            self._state.on_started(key, pid)
         for key, why in self._replicas.newly_frozen(now_ms):
             if why:
                 self._state.on_refused(key, why)

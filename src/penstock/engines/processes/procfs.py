@@ -76,6 +76,16 @@ def session_of(pid: int) -> int | None:
     return int(fields[3]) if fields else None
 
 
+def name_of(pid: int) -> str:
+    """Return the name of a process as the kernel keeps it, 15 characters of it; '' when it is gone."""
+    return _read(f"/proc/{pid}/comm").decode(errors="replace").strip()
+
+
+def environment_of(pid: int) -> tuple[bytes, ...]:
+    """Return the variables that a process began with, as `NAME=value`; none where they may not be read."""
+    return tuple(_read(f"/proc/{pid}/environ").split(b"\0"))
+
+
 def parent_of(pid: int) -> int | None:
     fields = _stat(str(pid))
     return int(fields[1]) if fields else None
