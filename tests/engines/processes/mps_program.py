@@ -4,6 +4,9 @@
 options it passes commands on to the daemon: `quit` ends both.
 """
 
+import contextlib
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.devices.mps import CONTROL, SERVER
@@ -41,6 +44,13 @@ case "${1:-}" in
 esac
 """
 _SERVER = "#!/bin/sh\ntrap 'exit 0' TERM\nwhile :; do sleep 1000 & wait $!; done\n"
+
+
+@contextlib.contextmanager
+def short_folder() -> Iterator[Path]:
+    """Give a folder whose path leaves room for the names of sockets."""
+    with tempfile.TemporaryDirectory(prefix="mps-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 class MpsProgram:

@@ -14,7 +14,7 @@ from penstock.engines.processes.mps import members
 from penstock.engines.processes.paths import DataFolder
 from penstock.testing.builders import GIB, device
 from tests.engines.agent.builders import start
-from tests.engines.processes.mps_program import MpsProgram
+from tests.engines.processes.mps_program import MpsProgram, short_folder
 from tests.engines.processes.processes import SESSIONS
 from tests.server.harness import until
 
@@ -28,7 +28,7 @@ class Agent:
 
     def __init__(self, folder) -> None:
         self.data, self.folder, self.ended = DataFolder(folder / "data"), folder, {}
-        self.now_ms = 0
+        self.now_ms, self.step_ms = 0, 1
         self.again()
 
     def again(self) -> None:
@@ -38,7 +38,7 @@ class Agent:
         self.replicas = Replicas("n1", self.data, SESSIONS, devices, self.journal, exits, self.ended.__setitem__)
 
     def turn(self) -> None:
-        self.now_ms += 20
+        self.now_ms += self.step_ms
         self.replicas.reap()
         self.replicas.poll(self.now_ms)
 
@@ -62,14 +62,15 @@ class Agent:
 def agent(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     MpsProgram(tmp_path / "bin")
-    one = Agent(tmp_path)
-    yield one
-    for key in list(one.replicas.running):
-        one.replicas.kill(key)
-        one.ends()
-    until(lambda: one.turn() or not one.daemons(), "no daemon is left")
-    one.replicas.end()
-    one.journal.close()
+    with short_folder() as folder:
+        one = Agent(folder)
+        yield one
+        for key in list(one.replicas.running):
+            one.replicas.kill(key)
+            one.ends()
+        until(lambda: one.turn() or not one.daemons(), "no daemon is left")
+        one.replicas.end()
+        one.journal.close()
 
 
 def test_a_program_begins_beside_its_daemon_with_its_limits(agent):
@@ -130,3 +131,4 @@ def test_the_next_worker_keeps_the_daemon_of_a_replica_that_runs_on(agent):
     assert agent.daemons() == before
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+    agent.step_ms = 100  # the exit is waited for: the guardian might have noted it

@@ -38,14 +38,11 @@ class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """With `stopping`: the agent's reason to stop it; empty where the server ordered the stop."""
     cpus: tuple[int, ...] = ()
     """Processors that it has for itself; empty: it shares those of all."""
-<<<<<<< HEAD
     devices: tuple[int, ...] = ()
     share_milli: int = 0
     """Of each device."""
-=======
     mps: int | None = None
     """The device of whose MPS daemon it is a client."""
->>>>>>> 064d3282 (engines: fractions run through MPS, by a control daemon for each device)
 
 
 class JournalReplica(msgspec.Struct):
@@ -63,12 +60,9 @@ class JournalReplica(msgspec.Struct):
     stopping: bool = False
     problem: str = ""
     cpus: tuple[int, ...] = ()
-<<<<<<< HEAD
     devices: tuple[int, ...] = ()
     share_milli: int = 0
-=======
     mps: int | None = None
->>>>>>> 064d3282 (engines: fractions run through MPS, by a control daemon for each device)
 
 
 _encode = msgspec.json.Encoder().encode
@@ -100,12 +94,9 @@ class Journal:
                 limits=known.limits,
                 account=known.account,
                 cpus=known.cpus,
-<<<<<<< HEAD
                 devices=known.devices,
                 share_milli=known.share_milli,
-=======
                 mps=known.mps,
->>>>>>> 064d3282 (engines: fractions run through MPS, by a control daemon for each device)
             )
             lines.append(_encode(base) + b"\n")
             if known.pid:
@@ -138,12 +129,9 @@ def replay(path: Path) -> dict[ReplicaKey, JournalReplica]:
                 limits=line.limits,
                 account=line.account,
                 cpus=line.cpus,
-<<<<<<< HEAD
                 devices=line.devices,
                 share_milli=line.share_milli,
-=======
                 mps=line.mps,
->>>>>>> 064d3282 (engines: fractions run through MPS, by a control daemon for each device)
             )
         elif line.what == "forgotten":
             known.pop(line.key, None)

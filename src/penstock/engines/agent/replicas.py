@@ -13,11 +13,8 @@ from msgspec.structs import replace
 from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
-<<<<<<< HEAD
 from penstock.core.model.measured import Measured
-=======
 from penstock.core.model.nodes import DeviceFault
->>>>>>> 064d3282 (engines: fractions run through MPS, by a control daemon for each device)
 from penstock.core.model.resources import Device, Resources
 from penstock.devices.installed import closed_files
 from penstock.engines.agent.journal import ExitBook, Journal, JournalLine, JournalReplica
@@ -129,7 +126,7 @@ class Replicas:
         return self._begin(order)
 
     def newly_started(self) -> list[tuple[ReplicaKey, int]]:
-        """Return the replicas that waited and were started since the last call, with their process numbers."""
+        """Return the replicas that were started since the last call, with their process numbers."""
         begun, self._begun = self._begun, []
         return begun
 
@@ -151,8 +148,7 @@ class Replicas:
                 self._never(key, problem)
             elif mps.ready(index) and ask is not None:
                 del self._waiting[key]
-                pid = self._begin(order, mps.variables(index, ask), mps=index)
-                self._begun += [(key, pid)] if pid is not None else []
+                self._begin(order, mps.variables(index, ask), mps=index)
 
     def _begin(
         self, order: StartReplica, variables: Mapping[str, str] | None = None, *, mps: int | None = None
@@ -163,7 +159,6 @@ class Replicas:
         share_milli = order.ask.device_milli // len(order.devices) if order.devices else 0
         self._journal.write(
             JournalLine(
-<<<<<<< HEAD
                 key,
                 "spawning",
                 checkpoint=order.checkpoint,
@@ -172,9 +167,7 @@ class Replicas:
                 cpus=cpus,
                 devices=order.devices,
                 share_milli=share_milli,
-=======
-                key, "spawning", checkpoint=order.checkpoint, limits=limits, account=account, cpus=cpus, mps=mps
->>>>>>> 064d3282 (engines: fractions run through MPS, by a control daemon for each device)
+                mps=mps,
             )
         )
         try:
@@ -194,6 +187,7 @@ class Replicas:
         running.devices, running.share_milli = order.devices, share_milli
         self._add(running)
         gate.open()
+        self._begun.append((key, gate.pid))
         return gate.pid
 
     def _own_cpus(self, key: ReplicaKey, limits: Resources, devices: Sequence[Device]) -> tuple[int, ...]:
@@ -295,7 +289,7 @@ class Replicas:
         if running is None or not name or running.exit is not None:
             return
         number = signal.Signals[name]
-        for pid in catchers(running.pid, running.box.pids(), number):
+        for pid in procfs.catchers(running.pid, running.box.pids(), number):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
@@ -449,21 +443,3 @@ class Replicas:
             thin_report(self._data.report(key))
         except OSError as error:
             log.warning("a long report stays as it is: %s: %s", self._data.report(key), error)
-
-
-def catchers(leader: int, pids: Sequence[int], number: int) -> list[int]:
-    """Return those of `pids` that catch a signal, from the leader down, without their descendants.
-
-    A data loader's worker inherits the handler of the program, and would end.
-    """
-    children: dict[int, list[int]] = {}
-    for pid in pids:
-        children.setdefault(procfs.parent_of(pid) or 0, []).append(pid)
-    found, reached = [], [leader]
-    while reached:
-        pid = reached.pop()
-        if procfs.catches(pid, number):
-            found.append(pid)
-        else:
-            reached += children.get(pid, [])
-    return found

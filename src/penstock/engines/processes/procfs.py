@@ -7,7 +7,7 @@ other threads: only when they have ended too is it over.
 import contextlib
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -130,6 +130,24 @@ def catches(pid: int, number: int) -> bool:
         if line.startswith(b"SigCgt:"):
             return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
+
+
+def catchers(leader: int, pids: Sequence[int], number: int) -> list[int]:
+    """Return those of `pids` that catch a signal, from the leader down, without their descendants.
+
+    A data loader's worker inherits the handler of the program, and would end.
+    """
+    children: dict[int, list[int]] = {}
+    for pid in pids:
+        children.setdefault(parent_of(pid) or 0, []).append(pid)
+    found, reached = [], [leader]
+    while reached:
+        pid = reached.pop()
+        if catches(pid, number):
+            found.append(pid)
+        else:
+            reached += children.get(pid, [])
+    return found
 
 
 def _over(pid: int, fields: list[str]) -> bool:
