@@ -1,6 +1,9 @@
 """Each vendor's provider on recorded machines: healthy and ill ones, tools that are missing, hang, or are refused."""
 
+import os
 import random
+import socket
+from collections.abc import Iterator
 
 import pytest
 
@@ -8,6 +11,7 @@ from penstock.devices import process
 from penstock.devices.amd import Amd
 from penstock.devices.gaudi import Gaudi
 from penstock.devices.intel import Intel
+from penstock.devices.kernel_records import KernelRecords
 from penstock.devices.neuron import Neuron
 from penstock.devices.process import provide
 from penstock.devices.provider import DeviceProvider, Output
@@ -175,6 +179,51 @@ def test_gaudi_devices_are_named_by_module_ids_in_all_that_is_read():
     assert here.findings[0].index == MODULES["cc"]
 
 
+@pytest.fixture
+def kernel() -> Iterator[tuple[KernelRecords, socket.socket]]:
+    """Yield a kernel log, and the socket by which records are written into it."""
+    reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    reader.setblocking(False)
+    records = KernelRecords(lambda: os.dup(reader.fileno()))
+    with reader, writer:
+        yield records, writer
+    records.close()
+
+
+def test_what_gaudis_driver_writes_is_news_of_the_device_with_that_file(kernel):
+    records, writer = kernel
+    machine, provider = vendor_machines.gaudi(), Gaudi(records=records)
+    writer.send(b"3,1,5000000,-;habanalabs 0000:cd:00.0: nothing\n")
+    writer.send(b"3,2,6000000,-;accel accel1: Device heartbeat failed!\n")
+    writer.send(b"3,3,7000000,-;NVRM: Xid (PCI:0000:cd:00): 79, GPU has fallen off the bus.\n")
+    before = provider.sample(machine.sources).findings
+    writer.send(b"3,4,90000000,-;accel accel2: Device heartbeat failed! PCI link is broken\n")
+    writer.send(b"3,5,91000000,-;accel accel9: Device heartbeat failed!\n")
+    news = [finding for finding in provider.sample(machine.sources).findings if finding not in before]
+    assert [(f.code, f.index, f.pci, f.time_s) for f in news] == [("lost", None, "0000:cd:00.0", 90.0)]
+    assert provider.sample(machine.sources).findings == before
+
+
+def test_memory_errors_are_news_when_their_count_grows():
+    machine = vendor_machines.gaudi()
+    output = machine.sources.outputs["hl-smi",]
+
+    def counted(errors: int) -> list[tuple[str, str, str]]:
+        rows = output.text.replace(
+            "| 0000:b4:00.0     N/A |                   0  |", f"| 0000:b4:00.0     N/A | {errors:>19}  |"
+        )
+        machine.sources.outputs["hl-smi",] = Output(rows, code=0)
+        findings = machine.provider.sample(machine.sources).findings
+        return [(f.code, f.pci, f.text) for f in findings if "memory" in f.text]
+
+    at = "0000:b4:00.0"
+    assert counted(3) == [("degraded", at, "uncorrectable memory errors: 3")]
+    assert counted(5) == [("ecc_uncorrected", at, "uncorrectable memory errors: 2 more, 5 in all")]
+    assert counted(5) == [("degraded", at, "uncorrectable memory errors: 5")]
+    assert counted(0) == []
+    assert counted(1) == [("ecc_uncorrected", at, "uncorrectable memory errors: 1 more, 1 in all")]
+
+
 def test_gaudi_devices_whose_modules_are_not_known_are_left_out():
     machine = vendor_machines.gaudi()
     del machine.sources.outputs[vendor_machines.QUERY]
@@ -310,7 +359,7 @@ def test_an_amd_sample_reads_files_alone():
     assert [told(process) for process in sample.processes] == [
         {"pid": 4711, "index": 0, "uuid": AMD_UUIDS[0], "pci": "0000:63:00.0", "memory_bytes": 2 * GIB}
     ]
-    assert [(finding.code, finding.index) for finding in sample.findings] == [("ecc_uncorrected", 0)]
+    assert [(finding.code, finding.index) for finding in sample.findings] == [("degraded", 0)]
     assert machine.sources.asked == []
 
 

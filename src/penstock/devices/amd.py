@@ -75,8 +75,8 @@ class Amd(ByTools):
         here = _without_parts(_kernel(sources))
         figures = amd_sysfs.read(sources, here.devices)
         if any(device.use_milli is not None or device.memory_used_bytes is not None for device in figures.devices):
-            return with_findings(figures, here.findings)
-        return with_findings(_by_tools(sources, here), here.findings)
+            return self.counted(with_findings(figures, here.findings))
+        return self.counted(with_findings(_by_tools(sources, here), here.findings))
 
     def own_files(self, sources: Sources) -> list[tuple[str, ...]]:
         devices = in_order(_without_parts(_kernel(sources))).devices

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from penstock.devices.amd_tools import kfd
 from penstock.devices.provider import Sources
-from penstock.devices.reading import DeviceFacts, Finding, ProcessFacts, Reading, whole
+from penstock.devices.reading import DeviceFacts, ProcessFacts, Reading, whole
 
 KFD = "/sys/class/kfd/kfd"
 TEMPERATURES = ("temp2_input", "temp1_input")
@@ -26,18 +26,7 @@ _PROCESS = re.compile(rf"{KFD}/proc/(\d{{1,9}})/vram_(\d{{1,10}})")
 def read(sources: Sources, devices: Sequence[DeviceFacts]) -> Reading:
     """Return the figures of `devices`, which have addresses, and the processes that hold memory of them."""
     figures = [_figures(sources, device) for device in devices if device.pci]
-    findings = [
-        Finding(
-            code="ecc_uncorrected",
-            text=f"uncorrectable memory errors: {device.ecc_uncorrected}",
-            index=device.index,
-            uuid=device.uuid,
-            pci=device.pci,
-        )
-        for device in figures
-        if device.ecc_uncorrected
-    ]
-    return Reading(devices=tuple(figures), processes=tuple(_processes(sources, devices)), findings=tuple(findings))
+    return Reading(devices=tuple(figures), processes=tuple(_processes(sources, devices)))
 
 
 def _figures(sources: Sources, device: DeviceFacts) -> DeviceFacts:

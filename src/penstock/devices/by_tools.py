@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -247,9 +248,31 @@ class ByTools:
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
         self._machine = Machine(root)
+        self._errors: dict[str, int] = {}
 
     def is_present(self, sources: Sources) -> bool:
         return any(sources.glob(pattern) for pattern in self.signs)
+
+    def counted(self, reading: Reading) -> Reading:
+        """Return a reading in which memory errors are news where their count has grown since the last one.
+
+        Drivers count from their start: what stood there before is a warning.
+        """
+        findings = [each for each in reading.findings if each.code != "ecc_uncorrected" or each.number is not None]
+        for device in reading.devices:
+            count, name = device.ecc_uncorrected, device.pci or device.uuid or str(device.index)
+            if count is None:
+                continue
+            news = count - self._errors.get(name, count)
+            self._errors[name] = count
+            text = f"uncorrectable memory errors: {count}"
+            named = Finding(code="degraded", text=text, index=device.index, uuid=device.uuid, pci=device.pci)
+            if news > 0:
+                text = f"uncorrectable memory errors: {news} more, {count} in all"
+                findings.append(replace(named, code="ecc_uncorrected", text=text, time_s=time.time()))
+            elif count:
+                findings.append(named)
+        return replace(reading, findings=tuple(findings))
 
     def own_files(self, sources: Sources) -> list[tuple[str, ...]]:
         """Return the files of each device, in the order of the inventory's indexes; none where that is not sure."""

@@ -6,7 +6,9 @@ of a second. Sources: Gaudi documentation, "Multiple Dockers Each with a Single 
 Documentation/ABI/testing/sysfs-driver-habanalabs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -23,8 +25,12 @@ from penstock.devices.by_tools import (
     with_numa,
     with_words,
 )
-from penstock.devices.provider import Sources
+from penstock.devices.provider import Machine, Sources
 from penstock.devices.reading import DeviceFacts, Finding, Reading, pci_address, short, whole
+
+if TYPE_CHECKING:
+    from penstock.devices.kernel_log import KernelLog
+    from penstock.devices.kernel_records import KernelRecords
 
 QUERY = ("hl-smi", "-Q", "index,module_id,bus_id,uuid,serial,name,memory.total,driver_version", "-f", "csv")
 STATES = {"malfunction": "hardware_fault", "needs reset": "reset_required"}
@@ -41,6 +47,12 @@ class Gaudi(ByTools):
     signs = ("/sys/module/habanalabs", "/dev/hl[0-9]*")
     open_means_use = True
 
+    def __init__(self, root: Path = Path("/"), records: "KernelRecords | None" = None) -> None:
+        """Take `records` for the kernel's log; by default that of a real machine is read."""
+        super().__init__(root)
+        self._records = records
+        self._log: KernelLog | None = None
+
     def inventory(self, sources: Sources) -> Reading:
         """Return the devices that hl-smi shows, by module id; one whose module id is not known is left out."""
         from penstock.devices import gaudi_tools
@@ -55,13 +67,30 @@ class Gaudi(ByTools):
         text = f"{left} devices without a module id: HABANA_VISIBLE_MODULES cannot name them"
         unnamed = [Finding(code="masked", text=text)] if left else []
         here = with_findings(named_as(here, known), unnamed, _states(sources, here))
-        return with_words(in_order(with_numa(sources, here)))
+        return self.counted(with_words(in_order(with_numa(sources, here))))
 
     def sample(self, sources: Sources) -> Reading:
         from penstock.devices import gaudi_tools
 
-        reading = by_address(ask(sources, Question(("hl-smi",), gaudi_tools.parse_table)))
-        return with_findings(reading, _states(sources, reading))
+        reading = self.counted(by_address(ask(sources, Question(("hl-smi",), gaudi_tools.parse_table))))
+        return with_findings(reading, _states(sources, reading), self._from_kernel(sources))
+
+    def _from_kernel(self, sources: Sources) -> Iterator[Finding]:
+        """Yield what the driver has written into the kernel's log since the last sample, of devices by address."""
+        from penstock.devices.kernel_log import KernelLog
+        from penstock.devices.kernel_records import KernelRecords
+
+        if self._records is None:
+            if not isinstance(sources, Machine):
+                return
+            self._records = KernelRecords()
+        begun, self._log = self._log is not None, self._log or KernelLog()
+        new = [finding for line in self._records.new() if (finding := self._log.take(line)) is not None]
+        addresses = {file: device.pci for device in _kernel(sources) for file in device.files}
+        for finding in new if begun else ():
+            pci = finding.pci or addresses.get(f"/dev/accel/accel{finding.index}", "")
+            if finding.index is not None and pci:
+                yield replace(finding, index=None, pci=pci)
 
     def own_files(self, sources: Sources) -> list[tuple[str, ...]]:
         modules = {device.chip: device.files for device in _kernel(sources)}

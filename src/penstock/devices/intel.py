@@ -72,13 +72,13 @@ class Intel(ByTools):
         left = [Finding(code="parts_unknown", text=text)] if stacked else []
         devices = tuple(_with_file(sources, device) for device in here.devices if device not in stacked)
         here = with_findings(replace(here, devices=devices), left)
-        return with_words(in_order(with_numa(sources, here)))
+        return self.counted(with_words(in_order(with_numa(sources, here))))
 
     def sample(self, sources: Sources) -> Reading:
         from penstock.devices import xpu_tools
 
         questions = (Question(DUMP, xpu_tools.parse_dump), Question(("xpu-smi",), xpu_tools.parse_table))
-        return first_of(sources, questions)
+        return self.counted(first_of(sources, questions))
 
     def closed_files(self, given: Iterable[Device], here: Iterable[Device]) -> tuple[str, ...]:
         """Return no file: see above."""
