@@ -36,6 +36,13 @@ def test_devices_are_shown_to_their_own_vendor_only():
     assert found["PENSTOCK_DEVICES"] == "1,3,0"
 
 
+def test_hip_counts_within_what_rocr_has_left():
+    given = (device(4, vendor="amd", uuid="GPU-a"), device(6, vendor="amd", uuid="GPU-b"))
+    found = visibility(given)
+    assert (found["ROCR_VISIBLE_DEVICES"], found["HIP_VISIBLE_DEVICES"]) == ("GPU-a,GPU-b", "0,1")
+    assert "HIP_VISIBLE_DEVICES" not in visibility(())
+
+
 def test_simulated_devices_are_shown_to_no_driver():
     found = visibility((device(0, simulated=True),))
     assert (found["CUDA_VISIBLE_DEVICES"], found["PENSTOCK_DEVICES"]) == ("", "0")

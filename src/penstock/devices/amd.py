@@ -1,8 +1,8 @@
 """AMD GPUs, by the kernel's topology (KFD), `amd-smi` or else `rocm-smi`, and sysfs.
 
 Indexes are those of ROCR_VISIBLE_DEVICES, which counts the GPUs of KFD's topology; it also takes `GPU-` and the unique
-id in 16 hexadecimal digits, which stays right where files of other devices are closed. HIP_VISIBLE_DEVICES is not set:
-it counts within what ROCR_VISIBLE_DEVICES has left. amd-smi is a program of a second and more, so a sample reads sysfs,
+id in 16 hexadecimal digits, which stays right where files of other devices are closed. HIP_VISIBLE_DEVICES counts
+within what that has left (`installed.visibility`). amd-smi is a program of a second and more, so a sample reads sysfs,
 which is some dozen small files for each device; tools are asked for it only where sysfs tells nothing.
 
 KFD itself denies a process the devices whose render nodes its control group denies; `/dev/kfd` is everyone's.

@@ -54,12 +54,16 @@ def visibility(devices: Sequence[Device]) -> dict[str, str]:
     """Return the variables that show a replica `devices` (of one node) and no others.
 
     Every vendor's list is set, to nothing where the replica has none of that vendor: a program without devices must
-    not see all of them. Simulated devices appear in `PENSTOCK_DEVICES` alone: no driver knows them.
+    not see all of them. HIP counts within what ROCR has left, and so do frameworks on it: without HIP_VISIBLE_DEVICES
+    PyTorch 2.5 takes CUDA_VISIBLE_DEVICES, which is empty, for the list of AMD devices. Simulated devices appear in
+    `PENSTOCK_DEVICES` alone: no driver knows them.
     """
     variables: dict[str, str] = {}
     for vendor, names in (VARIABLES | of_packages()).items():
         listed = ",".join(d.uuid or str(d.index) for d in devices if d.vendor == vendor and not d.simulated)
         variables |= dict.fromkeys(names, listed)
+    if listed := variables["ROCR_VISIBLE_DEVICES"]:
+        variables["HIP_VISIBLE_DEVICES"] = ",".join(map(str, range(listed.count(",") + 1)))
     variables["PENSTOCK_DEVICES"] = ",".join(str(d.index) for d in devices)
     variables["PENSTOCK_DEVICES_SIMULATED"] = "1" if any(d.simulated for d in devices) else "0"
     return variables
