@@ -42,6 +42,7 @@ MORE = "More"
 VALUES = {
     "job_id": "1",
     "node": "node-a",
+    "index": "0",
     "tenant": "vision",
     "record": "17",
     "number": "INV-000001",

@@ -34,7 +34,7 @@ ALONE |= {"completion install"}
 """Commands whose examples are run on a data folder of their own, change the server itself, or end with a job."""
 NOT_JSON = {"help", "mcp", "shell", "exec", "logs", "events", "run", "audit", "top", "completion show"}
 """Commands whose output is another program's, a stream, or lines of JSON."""
-NUMBERED = {"-g", "-n", "--attempt", "--rank", "--tail", "--last", "--days", "lease"}
+NUMBERED = {"-g", "-n", "--attempt", "--rank", "--tail", "--last", "--days", "lease", "node-b"}
 """Words after which a number is no job's."""
 
 

@@ -114,6 +114,7 @@ def test_a_wrong_token_is_refused(stage: Stage, name: str) -> None:
     "name",
     [
         *("submit", "cancel", "hold", "release", "suspend", "resume", "requeue", "edit", "save", "lease", "drain"),
+        *("devices close", "devices open"),
         *("apply", "admin add", "admin set", "admin remove", "token create", "secret set", "secret remove"),
         *("money credit", "money invoice issue", "money invoice pay", "money invoice correct", "money reverse"),
     ],
@@ -148,6 +149,9 @@ UNKNOWN = {
     "exec": ["999999", "--", "true"],
     "edit": ["999999", "--priority", "high"],
     "drain": ["nowhere"],
+    "devices list": ["nowhere"],
+    "devices close": ["n1", "99"],
+    "devices open": ["nowhere", "0"],
     "money accounts": ["nobody"],
     "money credit": ["nobody", "1.00", "-r", "x"],
     "money ledger": ["nobody"],

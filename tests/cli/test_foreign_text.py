@@ -42,6 +42,8 @@ CHANGES = {
         "shell",
         "exec",
         "drain",
+        "devices close",
+        "devices open",
         "wait",
         "completion install",
     ),
@@ -91,6 +93,7 @@ class World:
         self.after = jobs.submit("true", name=HOSTILE, after_ok=self.waiting)
         until(lambda: server.client.explain(self.waiting).code == "no_fit", "the cycle has seen it")
         server.client.drain("n1", reason=HOSTILE)
+        server.client.close_device("n1", 0, reason=HOSTILE)
         credit = {"amount": "1", "reference": "[red]x\\", "kind": "grant", "note": "[/]\\"}
         server.client.add_credit("default", credit)
         server.client.create_token({"user": "ann", "note": HOSTILE})
@@ -120,6 +123,7 @@ class World:
             "sim": [("trace.csv", "-P", "fifo+easy"), ("trace.csv", "-P", HOSTILE), (HOSTILE,)],
             "sizing": [("trace.csv", "--model", HOSTILE), ("trace.csv", "-P", "fifo+easy")],
             "nodes": [(), ("n1",), (HOSTILE,)],
+            "devices list": [(), ("n1",), (HOSTILE,)],
             "cycle": [()],
             "status": [()],
             "top": [(), ("running",), ("nodes",), ("devices",), ("mine",), ("alerts",), (HOSTILE,), ("-f", HOSTILE)],

@@ -21,10 +21,11 @@ import pytest
 from penstock.core.model import events as ev
 from penstock.core.model.access import Scope, Token
 from penstock.core.model.access_events import AccessEntry
-from penstock.core.model.cluster import CHECKED_BY, NodeSpec
+from penstock.core.model.cluster import CHECKED_BY, NodeSpec, OthersLoad
 from penstock.core.model.invoices import Invoice, InvoiceLine
+from penstock.core.model.nodes import DeviceUser
 from penstock.core.model.prices import Party
-from penstock.core.model.resources import Resources
+from penstock.core.model.resources import Device, Resources
 from penstock.engines.processes.paths import DataFolder
 from penstock.server.views.reads import Reads
 from penstock.store.sqlite import SqliteStore
@@ -64,13 +65,16 @@ SECRETS = {
     "description": "nembrothul",
     "reservation": "kwistelmar",
     "failure of a node": "thrakkovine",
+    "user of a device": "wendrokhast",
+    "program on a device": "brassiquolt",
     "claim of a job": "dravonquist",
     "who was turned away": "pelzimmurra",
     "name of a secret": "mulvanderskip",
     "value of a secret": "corvexitrun",
 }
-FOR_OPERATORS = ("description", "reservation", "failure of a node")
+FOR_OPERATORS = ("description", "reservation", "failure of a node", "user of a device", "program on a device")
 """Shown to those alone who see the whole cluster."""
+STRANGER = SECRETS["user of a device"], SECRETS["program on a device"]
 FOR_ADMINISTRATORS = ("note of a token", "who was turned away")
 """Shown to the viewer of the whole cluster neither."""
 FOR_NOBODY = ("value of a secret",)
@@ -431,6 +435,8 @@ OPERATIONS = {
     "GET /nodes/{node}/devices/{index}": Row("anybody", 404),
     "GET /devices": Row("anybody"),
     "POST /nodes/{node}/drain": Row("operate", query="?on=false"),
+    "POST /nodes/{node}/devices/{index}/close": Row("operate"),
+    "POST /nodes/{node}/devices/{index}/open": Row("operate"),
     "GET /schema/job": Row("anybody"),
     "GET /schema/cluster": Row("anybody"),
     "GET /queues": Row("anybody"),
@@ -525,7 +531,8 @@ def former_months(data: Path) -> None:
         token("of amy", "amy"),
         token("of b", SECRETS["member"], note=SECRETS["note of a token"]),
         ev.AccessNoted("login_failed", (AccessEntry("203.0.113.7", SECRETS["who was turned away"], 3, 1, 2),)),
-        ev.NodeRegistered(NodeSpec("n9", Resources(1_000, 2**30)), "old"),
+        ev.NodeRegistered(NodeSpec("n9", Resources(1_000, 2**30), (Device(0, "nvidia", "A100", 2**36),)), "old"),
+        ev.OthersLoadChanged("n9", OthersLoad(devices=(0,), users=(DeviceUser(0, 7, *STRANGER),))),
         ev.NodeStruck("n9", SECRETS["failure of a node"], UNKNOWN_JOB, tenant=TENANT_B, user=SECRETS["member"]),
         ev.NodeShut("n9", TENANT_B, f"3 failures within 5m, the last: {SECRETS['claim of a job']}"),
         ev.NodeChecked("n9", passed=False, text="disk: no space"),
@@ -726,6 +733,8 @@ def requests(world: World, operation: str, caller: str, target: str) -> Iterator
     states = ("finished", "live") if "{job_id}" in path and target != "none" else ("finished",)
     for state in states if row.live or not allowed else states[:1]:
         known = values(world, target, state)
+        if "{index}" in path and target != "none":
+            known["node"] = "n9"  # the others have work
         if "{token_id}" in path:
             known["token_id"] = fresh_token(world, known["user"]) if target != "none" else "none"
         if operation == "DELETE /secrets/{name}" and target != "none":

@@ -3,6 +3,32 @@
 import msgspec
 
 
+class ClosureView(msgspec.Struct, frozen=True):
+    """Why a device gets no new work."""
+
+    code: str
+    """Of its fault, such as `xid`; `closed` where a user closed it without one."""
+    reason: str
+    since_ms: int
+    by: str
+    """The user who closed it; `penstock`: its node found it at fault."""
+    closures: int
+    """How often it was closed for its faults lately, this time included."""
+    fault: bool = True
+    """Whether its node still reports the fault, or has not reported since it came back."""
+    opens_ms: int = 0
+    """When it is opened by rule if no fault is reported until then; 0: not by rule, or not yet known."""
+
+
+class DeviceUserView(msgspec.Struct, frozen=True):
+    """A process on a device that Penstock did not start; of each program of an account one."""
+
+    pid: int
+    user: str
+    """Account on the machine; empty where that cannot be seen."""
+    program: str
+
+
 class DeviceView(msgspec.Struct, frozen=True):
     index: int
     vendor: str
@@ -19,6 +45,21 @@ class DeviceView(msgspec.Struct, frozen=True):
     """The strongest level that fractions of it reach in this pool; MIG instances reach `hardware`."""
     promised_bytes: int = 0
     """Of its memory, to the fractions that hold it; more than it has where its pool oversubscribes memory."""
+    closed: ClosureView | None = None
+    """While it is closed; it is not healthy then."""
+    taken: bool = False
+    """Programs that Penstock did not start use it: no job gets it until they have left."""
+    users: list[DeviceUserView] = []
+    """These programs, where they are known and the caller may see names of other users (`holders_shown`)."""
+
+
+class DeviceAnswer(msgspec.Struct, frozen=True):
+    """A device that was closed or opened, as it is now."""
+
+    node: str
+    device: DeviceView
+    note: str = ""
+    """What to know about it: a fault that is still reported closes the device again."""
 
 
 class NodeView(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.api.nodes import DeviceAnswer as DeviceAnswer
 from penstock.api.nodes import DeviceView as DeviceView
 from penstock.api.nodes import NodeView as NodeView
 from penstock.core.model.accounts import Lot
@@ -158,7 +159,7 @@ class ModelTotal(msgspec.Struct, frozen=True):
     free: int
     """Healthy, held by nobody, on a node that takes work."""
     used: int
-    """Held, as a whole or in parts."""
+    """Held by jobs, as a whole or in parts, or used by programs that Penstock did not start."""
     unhealthy: int
     closed: int
     """Healthy and held by nobody, on a node that takes no work: it drains, joins, or is lost."""

@@ -94,7 +94,7 @@ def alerts(json: JsonOption = False) -> None:
         return
     for alert in found:
         jobs = ", ".join(map(str, alert.job_ids)) + (", ..." if alert.count > len(alert.job_ids) else "")
-        say(f"{alert.code}: {counted(alert.count, 'job')}: {jobs}")
+        say(f"{alert.code}: {counted(alert.count, 'job')}: {jobs}" if alert.count else alert.code)
         say(f"  {alert.text}")
         say(f"  to resolve it: {alert.resolve}")
     if not found:

@@ -48,6 +48,7 @@ PANELS: dict[str, dict[str, Entry]] = {
         "top": Entry("top.command:top", "Show queue, nodes, devices and jobs on a full screen."),
         "status": Entry("status:status", "Show the server, its nodes, jobs and alerts at a glance.", watch=True),
         "nodes": Entry("cluster:nodes", "List nodes with their devices and jobs.", watch=True),
+        "devices": Entry("devices:devices", "List devices with their use; close and open single ones."),
         "pools": Entry("pools:pools", "Show capacity, allocation and device states of each pool.", watch=True),
         "queue": Entry("cluster:queue", "Show the queue tree, waiting jobs and those next to start.", watch=True),
         "quota": Entry("pools:quota", "Show use, borrowing and lending of quotas, with holders.", watch=True),
@@ -113,7 +114,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
 
 TABLES = frozenset({
     "ps", "jobs", "nodes", "pools", "quota", "eta", "usage", "checkpoints", "certificates",
-    "money accounts", "money invoice list", "money ledger", "token list", "secret list", "notify list",
+    "money accounts", "money invoice list", "money ledger", "token list", "secret list", "notify list", "devices list",
 })  # fmt: skip
 """Commands with a table that knows its items: columns and fields have names."""
 LISTS = TABLES | {"queue", "alerts", "defrag", "events", "money bill"}

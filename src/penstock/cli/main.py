@@ -38,7 +38,9 @@ def load(name: str) -> Any:
     if isinstance(declared, typer.Typer):
         for member in declared.registered_commands:
             member.cls = PlainCommand
-        holder.add_typer(declared, name=word, hidden=entry.hidden, cls=PlainGroup)
+        own = declared.info.cls
+        cls = own if isinstance(own, type) else PlainGroup  # typer's default is no type
+        holder.add_typer(declared, name=word, hidden=entry.hidden, cls=cls)
     else:
         holder.command(word, hidden=entry.hidden, cls=PlainCommand)(declared)
 

@@ -1,11 +1,15 @@
 """One node as a page for people."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from penstock.api import types as api
+from penstock.api.nodes import ClosureView, DeviceUserView
 from penstock.cli.output import Console, marked
-from penstock.core.model.quantities import format_size, listed
+from penstock.core.model.cluster import CHECKED_BY
+from penstock.core.model.quantities import format_size, format_time, listed
 
+USERS_SHOWN = 3
+"""Programs of others that are named of one device."""
 LINK_WORDS = {"nvlink": "NVLink", "pcie": "PCIe switch", "numa": "NUMA node"}
 
 
@@ -49,8 +53,8 @@ def _place(node: api.NodeView) -> tuple[tuple[str, str], ...]:
 
 
 def is_held(device: api.DeviceView) -> bool:
-    """Return whether a job holds the device; jobs of other tenants have no number here."""
-    return device.held or device.job is not None
+    """Return whether a job or another program has the device; jobs of other tenants have no number here."""
+    return device.held or device.taken or device.job is not None
 
 
 def device_text(device: api.DeviceView) -> str:
@@ -60,6 +64,24 @@ def device_text(device: api.DeviceView) -> str:
     text += ", MIG" if device.mig else ""
     text += f", fractions {device.isolation}" if device.isolation != "none" else ""
     text += f", {format_size(device.promised_bytes)} promised" if device.promised_bytes else ""
-    text += "" if device.healthy else ", failed"
-    holder = f"held by job {device.job}" if device.job is not None else "held by another tenant's job"
-    return f"{text}: {holder if is_held(device) else 'free'}"
+    text += "" if device.healthy or device.closed is not None else ", failed"
+    found = [closed_text(device.closed)] if device.closed is not None else []
+    if device.job is not None or device.held:
+        found.append(f"held by job {device.job}" if device.job is not None else "held by another tenant's job")
+    if device.taken:
+        found.append(f"taken: {users_text(device.users)}")
+    return f"{text}: {'; '.join(found) or 'free'}"
+
+
+def closed_text(closed: ClosureView) -> str:
+    """Return why a device is closed, and when it opens if that is known."""
+    text = "closed" if closed.by == CHECKED_BY else f"closed by {closed.by}"
+    text += f": {closed.reason}" if closed.reason else ""
+    return text + (f"; opens {format_time(closed.opens_ms)} without a fault until then" if closed.opens_ms else "")
+
+
+def users_text(users: Sequence[DeviceUserView]) -> str:
+    """Return who uses a device beside jobs, such as `eve (python, 4711)`."""
+    found = [f"{one.user or 'somebody'} ({one.program or 'a program'}, {one.pid})" for one in users[:USERS_SHOWN]]
+    found += ["..."] * (len(users) > USERS_SHOWN)
+    return ", ".join(found) or "by programs that Penstock did not start"

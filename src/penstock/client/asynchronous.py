@@ -235,6 +235,8 @@ class AsyncClient:
     node = _later(ApiClient.node)
     node_list = _later(ApiClient.node_list)
     drain = _later(ApiClient.drain)
+    close_device = _later(ApiClient.close_device)
+    open_device = _later(ApiClient.open_device)
     queues = _later(ApiClient.queues)
     alerts = _later(ApiClient.alerts)
     cycle = _later(ApiClient.cycle)

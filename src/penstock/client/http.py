@@ -211,6 +211,17 @@ class ApiClient(HistoryCalls):
         query["evict_after"] = evict_after_ms
         self._call("POST", f"/nodes/{quote(node, safe='')}/drain", api.DoneAnswer, query=query)
 
+    def close_device(self, node: str, index: int, *, reason: str = "", evict: bool = False) -> api.DeviceAnswer:
+        """Close a device until a user opens it; with `evict` its jobs are asked to move."""
+        query = {"reason": reason, "evict": str(evict).lower()}
+        path = f"/nodes/{quote(node, safe='')}/devices/{index}/close"
+        return self._call("POST", path, api.DeviceAnswer, query=query)
+
+    def open_device(self, node: str, index: int, *, reason: str = "") -> api.DeviceAnswer:
+        """Open a device at once; the answer has a note where a fault closes it again."""
+        path = f"/nodes/{quote(node, safe='')}/devices/{index}/open"
+        return self._call("POST", path, api.DeviceAnswer, query={"reason": reason})
+
     def queues(self) -> list[api.QueueView]:
         return self._call("GET", "/queues", api.QueueList).queues
 

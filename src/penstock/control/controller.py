@@ -301,15 +301,14 @@ class Controller:
             case msg.ChangeJobs():
                 return self._change_jobs(tx, request)
             case msg.Protect():
-                job = self.state.jobs.get(request.job_id)
-                if job is not None and job.protected != request.why:
-                    tx.emit(ev.JobProtected(request.job_id, request.why))
-                return msg.Done()
+                return single.protected(tx, request)
             case msg.AskCheckpoint():
                 problem = requests.may_ask_checkpoint(self.state, request.job_id)
                 return Refusal("conflict", (problem,)) if problem else msg.Done()
             case msg.Drain():
                 return msg.Done(single.drained(tx, request))
+            case msg.ChangeDevice():
+                return single.device_changed(tx, request)
             case msg.Configure():
                 return self._configure(tx, request)
             case msg.Hello():

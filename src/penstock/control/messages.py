@@ -62,6 +62,20 @@ class Drain(msgspec.Struct, frozen=True):
     """As of `Cancel`, of the node."""
 
 
+class ChangeDevice(msgspec.Struct, frozen=True):
+    """Open a device of a node, or close it."""
+
+    node: NodeName
+    index: int
+    on: bool
+    by: UserName
+    reason: str = ""
+    evict: bool = False
+    """Its work is asked to move; with `on` nothing is."""
+    versions: tuple[str, ...] = ()
+    """As of `Cancel`, of the node."""
+
+
 class Configure(msgspec.Struct, frozen=True):
     config: ClusterConfig
     by: UserName
@@ -131,6 +145,7 @@ Request = (
     | Protect
     | AskCheckpoint
     | Drain
+    | ChangeDevice
     | Configure
     | Hello
     | NodeReport
@@ -147,11 +162,17 @@ Request = (
 )
 
 
-OfOne = Cancel | AskCheckpoint | Drain | ChangeJobs
-OF_ONE = (Cancel, AskCheckpoint, Drain, ChangeJobs)
+OfOne = Cancel | AskCheckpoint | Drain | ChangeDevice | ChangeJobs
+OF_ONE = (Cancel, AskCheckpoint, Drain, ChangeDevice, ChangeJobs)
 """Requests that can name the version of the job or node which they were decided on."""
 FROM_NODES = (Hello, NodeReport, Alive)
 """Requests that go before all others: leases depend on them."""
+
+
+class DeviceChanged(msgspec.Struct, frozen=True):
+    """The device is closed or open; `fault` is what its node still reports of one that was opened, which closes it."""
+
+    fault: str = ""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -201,6 +222,7 @@ Reply = (
     | StartNoted
     | Refusal
     | Done
+    | DeviceChanged
     | JobsChanged
     | Welcome
     | ReportTaken

@@ -32,11 +32,14 @@ CLOCKS_DIFFER_MS = 60_000
 SAID_MAX_CHARS = 1_000
 """Of one text of a node: the cause of a replica's end, the result of a check."""
 NAME_MAX_CHARS = 200
-"""Of a function or a file on a stack; of a program or an account on a device, of the code of a fault."""
+"""Of a function or a file on a stack."""
 FAULT_MAX_CHARS = 300
+"""Of what is said of a fault of a device; of all faults of a node as many as it has devices."""
+WORD_MAX_CHARS = 64
+"""Of the code of a fault; of a program or an account on a device."""
 PID_MAX = 2**31 - 1
-USERS_MAX = 256
-"""Processes of others on the devices of one node."""
+USERS_MAX = 64
+"""Programs of others on the devices of one node: they are shown with it."""
 
 Told = TypeVar("Told", ProgressSeen, ReplicaInspected)
 
@@ -80,7 +83,7 @@ def _faults(faults: Iterable[DeviceFault], devices: int) -> tuple[DeviceFault, .
     first: dict[int, DeviceFault] = {}
     for one in faults:
         if 0 <= one.index < devices and one.index not in first:
-            first[one.index] = replace(one, code=one.code[:NAME_MAX_CHARS], text=one.text[:FAULT_MAX_CHARS])
+            first[one.index] = replace(one, code=one.code[:WORD_MAX_CHARS], text=one.text[:FAULT_MAX_CHARS])
     return tuple(first[index] for index in sorted(first))
 
 
@@ -88,7 +91,7 @@ def _users(users: Iterable[DeviceUser], devices: int) -> tuple[DeviceUser, ...]:
     """Return one process of each program and account on each device that there is, the lowest first."""
     first: dict[tuple[int, str, str], DeviceUser] = {}
     for one in users:
-        key = one.index, one.user[:NAME_MAX_CHARS], one.program[:NAME_MAX_CHARS]
+        key = one.index, one.user[:WORD_MAX_CHARS], one.program[:WORD_MAX_CHARS]
         if 0 <= one.index < devices and 0 <= one.pid <= PID_MAX and (key not in first or one.pid < first[key].pid):
             first[key] = DeviceUser(one.index, one.pid, *key[1:])
     return tuple(first[key] for key in sorted(first)[:USERS_MAX])

@@ -2,9 +2,11 @@
 
 from penstock.control import messages as msg
 from penstock.core.lifecycle import versions
+from penstock.core.lifecycle.device_health import close_by_hand, has_device, open_by_hand
 from penstock.core.lifecycle.draining import drain
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.requests import Refusal
+from penstock.core.model.events import JobProtected
 from penstock.core.state.state import State
 
 
@@ -12,7 +14,7 @@ def refused(state: State, request: msg.Request) -> Refusal | None:
     """Return the refusal of a request whose job or node has changed since; None if it may be decided."""
     if not isinstance(request, msg.OF_ONE) or not request.versions:
         return None
-    if isinstance(request, msg.Drain):
+    if isinstance(request, msg.Drain | msg.ChangeDevice):
         changed = versions.node_changed(state, request.node, request.versions)
     else:
         named = request.job_ids[:1] if isinstance(request, msg.ChangeJobs) else (request.job_id,)
@@ -31,3 +33,22 @@ def drained(tx: Transaction, request: msg.Drain) -> bool:
         evict=request.evict,
         evict_at_ms=request.evict_at_ms,
     )
+
+
+def device_changed(tx: Transaction, request: msg.ChangeDevice) -> msg.DeviceChanged | msg.Done:
+    """Close or open a device of a node; the reply is `Done(False)` where there is none."""
+    if not has_device(tx.state, request.node, request.index):
+        return msg.Done(found=False)
+    by, reason = request.by, request.reason
+    if request.on:
+        return msg.DeviceChanged(open_by_hand(tx, request.node, request.index, by=by, reason=reason))
+    close_by_hand(tx, request.node, request.index, by=by, reason=reason, evict=request.evict)
+    return msg.DeviceChanged()
+
+
+def protected(tx: Transaction, request: msg.Protect) -> msg.Done:
+    """Note why a job is protected from preemption, where that is new."""
+    job = tx.state.jobs.get(request.job_id)
+    if job is not None and job.protected != request.why:
+        tx.emit(JobProtected(request.job_id, request.why))
+    return msg.Done()

@@ -97,7 +97,7 @@ class NodeRow(msgspec.Struct, frozen=True):
     """Devices by model."""
     devices: int
     devices_free: int
-    """Healthy devices that no job holds any part of."""
+    """Healthy devices that no job holds any part of, and no other program uses."""
     devices_ill: int
     cpus_free: float
     memory_free_bytes: int
@@ -105,6 +105,7 @@ class NodeRow(msgspec.Struct, frozen=True):
     """The first jobs there that you may see."""
     connected: bool
     each_device: list[api.DeviceView] = []
+    """Without the words of others: why devices are closed, alerts say."""
 
 
 class Nodes(msgspec.Struct, frozen=True):
@@ -123,7 +124,8 @@ def nodes(caller: Caller, asked: NodesAsked) -> Nodes:
 
 
 def _node(node: api.NodeView, *, full: bool) -> NodeRow:
-    free = [device for device in node.devices if device.healthy and not device.held and device.job is None]
+    free = [one for one in node.devices if one.healthy and not (one.held or one.taken or one.job is not None)]
+    plain = [msgspec.structs.replace(one, closed=None, users=[]) for one in node.devices] if full else []
     return NodeRow(
         name=node.name,
         state=node.state,
@@ -138,7 +140,7 @@ def _node(node: api.NodeView, *, full: bool) -> NodeRow:
         memory_free_bytes=node.memory_bytes - node.memory_held_bytes,
         jobs=node.jobs[:10],
         connected=node.connected,
-        each_device=within_bytes(node.devices) if full else [],
+        each_device=within_bytes(plain),
     )
 
 

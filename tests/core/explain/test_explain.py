@@ -22,6 +22,7 @@ from penstock.core.model.events import (
 )
 from penstock.core.model.ids import UserName
 from penstock.core.model.jobs import Dependency, GroupAsk
+from penstock.core.model.nodes import DeviceFault, OthersLoad
 from penstock.core.model.selectors import LabelRule, Taint, Toleration
 from penstock.core.model.words import agree
 from penstock.core.place.fit import REASON_TEXT
@@ -1017,3 +1018,19 @@ def test_when_all_jobs_of_an_array_are_expected_to_end_is_when_the_next_may_star
     w.run(1, 2, 3)
     job = w.submit(0, after=(Dependency(1, "after_ok", 3),))
     assert why(w, job).start_by_ms == w.now + 60_000
+
+
+def test_closed_devices_and_those_that_others_use_are_reasons_of_their_own():
+    w = cluster(2, 4)
+    w.report("n0", faults=(DeviceFault(0, "xid", "Xid 79: gone", 79), DeviceFault(3, "xid", "Xid 79: gone", 79)))
+    w.report("n1", others=OthersLoad(devices=(1,)))
+    found = {c[0]: c[1:] for c in constraints(w, w.submit(4))}
+    assert found["device_closed"] == ("2 devices of n0 are closed: Xid 79: gone", 2_000, "device_milli", "n0")
+    assert found["device_taken"] == (
+        "1 device of n1 is used by programs that Penstock did not start",
+        1_000,
+        "device_milli",
+        "n1",
+    )
+    w.run(w.submit(0, 2, cpus=16, **KEPT))
+    assert [c[0] for c in constraints(w, w.submit(0, cpus=1))] == ["cpu_short", "behind"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.control.report_filter import FAULT_MAX_CHARS, NAME_MAX_CHARS, USERS_MAX, heard
+from penstock.control.report_filter import FAULT_MAX_CHARS, USERS_MAX, WORD_MAX_CHARS, heard
 from penstock.core.audit.rederive import audit
 from penstock.core.lifecycle import device_health as health
 from penstock.core.lifecycle.requests import could_never_fit
@@ -339,9 +339,9 @@ def test_an_audit_finds_the_closed_device_behind_the_stop():
 def test_faults_of_a_report_are_bounded():
     w = cluster(1, 2)
     told = (DeviceFault(7, "x"), DeviceFault(-1, "x"), DeviceFault(1, "y" * 999, "z" * 9999), DeviceFault(1, "later"))
-    seen = heard(w.state, NodeReport("n0", Incarnation("i1"), 9, False, faults=told)).faults
-    assert seen == (DeviceFault(1, "y" * NAME_MAX_CHARS, "z" * FAULT_MAX_CHARS),)
-    assert heard(w.state, NodeReport("n0", Incarnation("i1"), 9, False)).faults is None
+    seen = heard(w.state, NodeReport("n0", Incarnation("i1"), 9, False, faults=told), w.now).faults
+    assert seen == (DeviceFault(1, "y" * WORD_MAX_CHARS, "z" * FAULT_MAX_CHARS),)
+    assert heard(w.state, NodeReport("n0", Incarnation("i1"), 9, False), w.now).faults is None
 
 
 def users(*told):
@@ -354,10 +354,10 @@ def test_users_of_devices_are_bounded_and_one_stands_for_all_of_a_program():
     told += (DeviceUser(-3, 1), DeviceUser(1, -1))
     told += tuple(DeviceUser(1, pid, f"user{pid:03}", "x" * 999) for pid in range(300))
     report = NodeReport("n0", Incarnation("i1"), 9, False, others=OthersLoad(users=told))
-    seen = heard(w.state, report).others.users
+    seen = heard(w.state, report, w.now).others.users
     assert seen[0] == DeviceUser(0, 11, "eve", "python")
     assert len(seen) == USERS_MAX
-    assert max(len(one.program) for one in seen) == NAME_MAX_CHARS
+    assert max(len(one.program) for one in seen) == WORD_MAX_CHARS
 
 
 def test_other_processes_of_the_same_programs_are_no_news():

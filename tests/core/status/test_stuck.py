@@ -10,6 +10,7 @@ from penstock.core.explain.reasons import ALERTS
 from penstock.core.model.cluster import CHECKED_BY, Pool, Queue, Reservation, Tenant
 from penstock.core.model.events import (
     ConfigChanged,
+    DeviceClosed,
     HangFound,
     NodeDrainChanged,
     NodeShut,
@@ -18,6 +19,7 @@ from penstock.core.model.events import (
     TenantReleased,
 )
 from penstock.core.model.jobs import Dependency
+from penstock.core.model.nodes import DeviceFault
 from penstock.core.model.progress import Gauges
 from penstock.core.state.snapshot import take_snapshot
 from penstock.core.status import alerts as stuck
@@ -343,3 +345,21 @@ def test_a_held_tenant_with_nothing_that_waits_is_no_alert():
     w.run(w.submit(tenant="b"))
     w.emit(TenantHeld("b", "balance", "tenant b has no credit left"))
     assert alerts(w.state, w.now) == ()
+
+
+def test_closed_devices_are_told_by_node_with_how_they_open():
+    w = cluster(2, 4)
+    w.report("n1", faults=tuple(DeviceFault(i, "xid", f"Xid {i}") for i in (0, 1, 2, 3)))
+    w.emit(DeviceClosed("n0", 2, "closed", "fan", "op"))
+    assert [(a.code, a.text, a.resolve) for a in alerts(w.state, w.now)] == [
+        ("device_closed", "1 device of n0 is closed: fan (device 2)", "penstock devices open n0 2"),
+        (
+            "device_closed",
+            "4 devices of n1 are closed: Xid 0; Xid 1; Xid 2; ... (devices 0, 1, 2, 3)",
+            "it is opened once it stays without a fault (`device_open_after`); or: penstock devices open n1 0",
+        ),
+    ]
+    w.lose("n1")
+    assert [a.text for a in alerts(w.state, w.now) if a.code == "device_closed"] == [
+        "1 device of n0 is closed: fan (device 2)"
+    ]

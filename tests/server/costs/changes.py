@@ -76,6 +76,16 @@ def _nodes() -> Iterator[Case]:
     yield _beyond(drain, "a longer reason", "operator", long)
     yield _beyond(drain, "a node of a long name", "operator", _sent("POST", f"/nodes/{'n' * TEXT}/drain"))
     yield _beyond(drain, "by who may not", "member", _sent("POST", "/nodes/node000/drain"))
+    shut, opened = (f"POST /nodes/{{node}}/devices/{{index}}/{what}" for what in ("close", "open"))
+    device = "/nodes/node000/devices/0"
+    yield Case(shut, "with the longest reason", "operator", _sent("POST", f"{device}/close?reason={signs}"))
+    move = _sent("POST", "/nodes/node001/devices/0/close?evict=true")
+    yield Case(shut, "and move its work", "operator", move)
+    yield Case(opened, "with the longest reason", "operator", _sent("POST", f"{device}/open?reason={signs}"))
+    for operation, path in ((shut, f"{device}/close"), (opened, f"{device}/open")):
+        yield _beyond(operation, "a longer reason", "operator", _sent("POST", f"{path}?reason={'x' * 1_001}"))
+        yield _beyond(operation, "an index beyond all", "operator", _sent("POST", path.replace("/0/", f"/{'9' * 99}/")))
+        yield _beyond(operation, "by who may not", "member", _sent("POST", path))
 
 
 def _money() -> Iterator[Case]:

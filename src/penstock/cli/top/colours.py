@@ -43,4 +43,4 @@ def device_style(device: api.DeviceView) -> str:
         return f"bold {INK} on {VERMILION}"
     if device.job is not None:
         return f"{INK} on {HOLDERS[device.job % len(HOLDERS)]}"
-    return "#d0d4d8 on #4a5058" if device.held else "#8a9098 on #20262c"
+    return "#d0d4d8 on #4a5058" if device.held or device.taken else "#8a9098 on #20262c"

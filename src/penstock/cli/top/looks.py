@@ -378,7 +378,7 @@ def _node(nodes: Sequence[api.NodeView], wanted: ListWanted) -> Listing:
     return Listing(wanted, ("device", "job", "what"), rows, note, "", ("device",), (), ("what",))
 
 
-_LEGEND = "a number: the job that holds it   . free   x held by a job of others   ! failed"
+_LEGEND = "a number: the job that holds it   . free   x used by others   ! failed"
 
 
 def _free(node: api.NodeView) -> int:
@@ -389,7 +389,7 @@ def mark(device: api.DeviceView) -> str:
     """Return the sign of a device: its job, or `.`, `x`, `!`."""
     if not device.healthy:
         return f"!{device.job}" if device.job is not None else "!"
-    return str(device.job) if device.job is not None else "x" if device.held else "."
+    return str(device.job) if device.job is not None else "x" if is_held(device) else "."
 
 
 def device_map(node: api.NodeView, width: int) -> "Text":

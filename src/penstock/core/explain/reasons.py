@@ -83,6 +83,16 @@ CONSTRAINTS: dict[str, Reason] = {
     "profile_short": Reason(
         "no device has room for another instance of the profile", "a smaller profile", shortage=True
     ),
+    "device_closed": Reason(
+        "devices that it could use are closed: they failed, or a user closed them",
+        "nothing where they open by rule; else penstock devices open NODE INDEX",
+        shortage=True,
+    ),
+    "device_taken": Reason(
+        "devices that it could use are used by programs that Penstock did not start",
+        "wait until these have ended, or end them",
+        shortage=True,
+    ),
     "device_links": Reason("enough devices are free, but not joined as required", "a farther `link`", shortage=True),
     "cpu_short": Reason("too little CPU is free where it is needed", "fewer `cpus`", shortage=True),
     "memory_short": Reason("too little memory is free where it is needed", "less `memory`", shortage=True),
@@ -161,7 +171,8 @@ ALERTS: dict[str, Reason] = {
     "reserve_never": Reason("a job that is not preemptible would take of the pool's reserve even when all is idle",
                             "make it preemptible, or lower the reserve"),
     "never_fits": Reason("no known nodes could hold a job, even when empty", "ask for less, or add nodes"),
-    "nodes_away": Reason("a job fits only on nodes that are lost or drained", "bring them back, or ask for less"),
+    "nodes_away": Reason("a job fits only on nodes that are lost or drained, or on devices that are closed",
+                         "bring them back, or ask for less"),
     "nodes_reserved": Reason("a job fits only on nodes reserved for another tenant", "shorten the reservation"),
     "reserved_without_end": Reason("capacity is reserved for a job, with no known start time", "declare time limits"),
     "tenant_held": Reason("jobs wait because their tenant has used up its credit, a hard budget or its device-hours",
@@ -173,6 +184,8 @@ ALERTS: dict[str, Reason] = {
     "slow_steps": Reason("a step takes at least twice as long as the fastest noted at this size", "look at its nodes"),
     "starved": Reason("a job with devices waits for data more than half of its time", "more loader workers, or CPUs"),
     "node_closed": Reason("a node failed repeatedly", "look at the node, then open it"),
+    "device_closed": Reason("devices of a node failed, or a user closed them",
+                            "look at the node; penstock devices open NODE INDEX"),
     "gang_in_part": Reason("a gang holds part of what it needs", "a bug: please report it"),
 }  # fmt: skip
 """Codes of `Alert`."""

@@ -15,18 +15,29 @@ from penstock.core.model.ids import TenantName
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.quantities import exact_size, format_milli, listed
 from penstock.core.model.refused import node_text
-from penstock.core.model.resources import EXTENDED_SHORT, RESOURCE_FIELDS, DeviceAsk, ReplicaAsk, Resources
+from penstock.core.model.resources import (
+    EXTENDED_SHORT,
+    RESOURCE_FIELDS,
+    WHOLE_DEVICE_MILLI,
+    DeviceAsk,
+    ReplicaAsk,
+    Resources,
+)
 from penstock.core.model.selectors import Toleration
 from penstock.core.model.words import agree, counted
 from penstock.core.place.capacity import NodeCapacity
 from penstock.core.place.fit import HOST_REASONS, REASON_TEXT, Need, capacity, eligible, host_reason
 from penstock.core.place.gang import replicas_possible
 from penstock.core.place.isolation import isolation_offered
+from penstock.core.status.devices import closed_text, taken_text
 
+NODES_SAID_MAX = 3
+"""Nodes whose closed devices a sentence names."""
 WORDS = {"cpu_milli": "CPUs", "memory_bytes": "memory", "storage_bytes": "storage", "bandwidth_bps": "bandwidth"}
 _FILTERS = ("node_lost", "node_joining", "node_draining", "node_shut_to_tenant", "reserved", "label", "taint",
             "anti_affinity", "affinity", "spread", "vendor", "model", "device_memory", "capability",
             "isolation")  # fmt: skip
+_OF_DEVICES = ("devices_short", "share_short", "profile_short", "device_links")
 _LIFTED: dict[str, tuple[str, object]] = {
     "vendor": ("vendor", ""),
     "model": ("models", ()),
@@ -77,6 +88,8 @@ def shortages(scene: Scene) -> Iterator[Constraint]:
         yield _too_far_apart(scene, scene.gang, None)
     elif not found:
         yield _combination(scene)
+    if any(one.code in _OF_DEVICES for one in found):
+        yield from _kept_from_jobs(scene)
     yield from ruled_out
 
 
@@ -328,6 +341,31 @@ def _ruled_out(scene: Scene) -> Iterator[Constraint]:
                 shapes = (cluster.free_of(n).shape for n, code in enumerate(scene.refusals) if code == reason)
                 text += f"; {isolation_offered(scene.gang, shapes)}"
             yield Constraint(reason, text, len(names), "nodes", names[0])
+
+
+def _kept_from_jobs(scene: Scene) -> Iterator[Constraint]:
+    """Yield the devices of nodes in question that are closed, or that others use, and that it could use otherwise."""
+    names, found = scene.real().names, dict[str, list[tuple[str, int, str]]]()
+    asks = [one.each.devices for one in _groups(scene.gang) if one.each.devices is not None]
+    for number in scene.open_nodes:
+        node = scene.snapshot.nodes[names[number]]
+        if not (node.devices_closed or node.others.devices):
+            continue
+        said = node.spec_said.devices
+        wanted = {one.index for one in said if any(ask.accepts(one) is None for ask in asks)}
+        closures = [one for one in node.devices_closed if one.index in wanted]
+        shut = {one.index for one in node.devices_closed}
+        taken = len(wanted.intersection(node.others.devices) - shut)
+        if closures:
+            text = closed_text(node.spec.name, closures)
+            found.setdefault("device_closed", []).append((node.spec.name, len(closures), text))
+        if taken:
+            found.setdefault("device_taken", []).append((node.spec.name, taken, taken_text(node.spec.name, taken)))
+    for code, each in found.items():
+        text = "; ".join(said for _, _, said in each[:NODES_SAID_MAX])
+        text += f"; and more on {counted(len(each) - NODES_SAID_MAX, 'node')}" if len(each) > NODES_SAID_MAX else ""
+        milli = WHOLE_DEVICE_MILLI * sum(number for _, number, _ in each)
+        yield Constraint(code, text, milli, "device_milli", each[0][0])
 
 
 def lifted(need: Need, reason: str) -> Need:

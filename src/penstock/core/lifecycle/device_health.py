@@ -13,13 +13,11 @@ from collections.abc import Iterable
 from penstock.core.lifecycle.ending import survivors_grace_ms
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.cluster import CHECKED_BY, DeviceClosure, Node, Settings
-from penstock.core.model.errors import Problem
 from penstock.core.model.events import AttemptStopRequested, DeviceCleared, DeviceClosed, DeviceOpened
 from penstock.core.model.ids import JobId, NodeName, UserName
 from penstock.core.model.jobs import Attempt
 from penstock.core.model.nodes import DeviceFault
 from penstock.core.model.quantities import format_duration
-from penstock.core.model.words import counted
 from penstock.core.state.state import State
 
 OPEN_MOST_MS = 86_400_000
@@ -119,16 +117,10 @@ def open_quiet(tx: Transaction) -> None:
 # By hand.
 
 
-def unknown_device(state: State, name: NodeName, index: int) -> Problem | None:
-    """Return what is wrong where a node, or a device of it, does not exist."""
+def has_device(state: State, name: NodeName, index: int) -> bool:
+    """Return whether there is such a node, with such a device."""
     node = state.nodes.get(name)
-    if node is None:
-        return Problem("unknown_node", "node", f"there is no node '{name}'", name)
-    if 0 <= index < len(node.spec.devices):
-        return None
-    has = counted(len(node.spec.devices), "device")
-    text = f"node {name} has no device {index}: it has {has}, numbered from 0"
-    return Problem("unknown_device", "index", text, str(index))
+    return node is not None and 0 <= index < len(node.spec.devices)
 
 
 def close_by_hand(tx: Transaction, name: NodeName, index: int, *, by: UserName, reason: str, evict: bool) -> None:

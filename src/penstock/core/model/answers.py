@@ -99,7 +99,8 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
     resolve: str
 
 
-OF_RUNNING = frozenset({"hung", "no_report", "loss_not_finite", "slow_steps", "starved", "node_closed", "gang_in_part"})
+OF_RUNNING = frozenset({"hung", "no_report", "loss_not_finite", "slow_steps", "starved", "node_closed", "device_closed",
+                        "gang_in_part"})  # fmt: skip
 """Codes of `Alert` that are not about jobs that wait."""
 
 

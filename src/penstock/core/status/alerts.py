@@ -28,6 +28,7 @@ from penstock.core.place.gang import fits
 from penstock.core.place.index import ClusterIndex
 from penstock.core.state.state import State
 from penstock.core.state.usage import pool_totals, whole_total
+from penstock.core.status.devices import closed_devices
 
 ALERTS_MAX = 1_000
 ALERT_JOBS_MAX = 20
@@ -69,6 +70,7 @@ def alerts(
     found += _hung(jobs)
     found += _strange(jobs, now_ms)
     found += _closed(state)
+    found += closed_devices(state)
     found += _kept_without_end(jobs, last)
     return tuple(found[:ALERTS_MAX])
 

@@ -41,8 +41,6 @@ class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True):
     devices: tuple[int, ...] = ()
     share_milli: int = 0
     """Of each device."""
-    mps: int | None = None
-    """The device of whose MPS daemon it is a client."""
 
 
 class JournalReplica(msgspec.Struct):
@@ -62,7 +60,6 @@ class JournalReplica(msgspec.Struct):
     cpus: tuple[int, ...] = ()
     devices: tuple[int, ...] = ()
     share_milli: int = 0
-    mps: int | None = None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -96,7 +93,6 @@ class Journal:
                 cpus=known.cpus,
                 devices=known.devices,
                 share_milli=known.share_milli,
-                mps=known.mps,
             )
             lines.append(_encode(base) + b"\n")
             if known.pid:
@@ -131,7 +127,6 @@ def replay(path: Path) -> dict[ReplicaKey, JournalReplica]:
                 cpus=line.cpus,
                 devices=line.devices,
                 share_milli=line.share_milli,
-                mps=line.mps,
             )
         elif line.what == "forgotten":
             known.pop(line.key, None)

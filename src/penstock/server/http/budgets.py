@@ -84,6 +84,8 @@ BUDGETS: dict[str, CostBudget] = {
     "GET /nodes/{node}/devices/{index}": LIGHT,
     "GET /devices": PAGE,
     "POST /nodes/{node}/drain": CHANGE,
+    "POST /nodes/{node}/devices/{index}/close": CHANGE,
+    "POST /nodes/{node}/devices/{index}/open": CHANGE,
     "GET /schema/job": LIGHT,
     "GET /schema/cluster": LIGHT,
     "GET /queues": LIGHT,

@@ -73,6 +73,8 @@ RIGHTS: dict[str, Right] = {
     "GET /nodes/{node}/devices/{index}": SEEN,
     "GET /devices": SEEN,
     "POST /nodes/{node}/drain": OPERATING,
+    "POST /nodes/{node}/devices/{index}/close": OPERATING,
+    "POST /nodes/{node}/devices/{index}/open": OPERATING,
     "GET /schema/job": SEEN,
     "GET /schema/cluster": SEEN,
     "GET /queues": SEEN,

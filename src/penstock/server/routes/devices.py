@@ -8,22 +8,30 @@ from fastapi import FastAPI, Path, Query
 from msgspec.structs import replace
 from starlette.responses import Response
 
+from penstock.api import types as api
 from penstock.api.devices import DeviceCurve, DeviceList, DeviceRow
+from penstock.control import messages as msg
 from penstock.control.figures import CURVES, FigureBook
+from penstock.core.lifecycle.versions import node_version
 from penstock.core.messages.reports import DeviceFigures
+from penstock.core.messages.requests import Refusal
 from penstock.core.model.access import Scope
-from penstock.core.model.cluster import Node
+from penstock.core.model.cluster import CHECKED_BY, Node
 from penstock.core.model.errors import nearest
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.resources import Device
 from penstock.core.model.words import counted
 from penstock.core.state.state import State
 from penstock.server.backend import Backend
+from penstock.server.http.parsing import allow
 from penstock.server.http.responses import ApiError, answer
+from penstock.server.http.versions import IfMatch, changed, versions_of, with_version
 from penstock.server.routes.nodes import NodePath
 from penstock.server.routes.openapi import returns
 from penstock.server.selecting import checked_pattern, name_matcher
 from penstock.server.tables import Filter, ListQuery, ListTable, answer_with, list_query, page_of, yes_or_no
+from penstock.server.views.cluster import node_view
+from penstock.server.views.devices import sees_users
 from penstock.server.views.reads import public_reason
 
 PAGE_ROWS = 200
@@ -122,6 +130,51 @@ def device_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             raise ApiError("not_found", f"node {node} has {counted(count, 'device')}, no device {index}")
         return answer(_curve(backend.state, figures, backend.clock.unix_ms(), who, known, index))
 
+    @app.post("/api/v1/nodes/{node}/devices/{index}/close", **returns(api.DeviceAnswer))
+    async def close_device(
+        who: caller,
+        node: NodePath,
+        index: IndexPath,
+        evict: Annotated[bool, Query(description="ask the work on it to move")] = False,
+        reason: Annotated[str, Query(max_length=1000)] = "",
+        if_match: IfMatch = "",
+    ) -> Response:
+        """Close a device for new work, until a user opens it."""
+        allow(who.operates, "close or open devices")
+        named = NodeName(node), index, False, who.user, reason, evict
+        return await _changed(backend, who, msg.ChangeDevice(*named, versions_of(if_match)))
+
+    @app.post("/api/v1/nodes/{node}/devices/{index}/open", **returns(api.DeviceAnswer))
+    async def open_device(
+        who: caller,
+        node: NodePath,
+        index: IndexPath,
+        reason: Annotated[str, Query(max_length=1000)] = "",
+        if_match: IfMatch = "",
+    ) -> Response:
+        """Open a device that was closed, at once; a fault that its node still reports closes it again."""
+        allow(who.operates, "close or open devices")
+        named = NodeName(node), index, True, who.user, reason, False
+        return await _changed(backend, who, msg.ChangeDevice(*named, versions_of(if_match)))
+
+
+async def _changed(backend: Backend, who: Scope, wanted: msg.ChangeDevice) -> Response:
+    """Close or open a device, and return the answer."""
+    name = str(wanted.node)
+    reply = await backend.ask(wanted)
+    known = backend.state.nodes.get(wanted.node)
+    if known is None:
+        raise ApiError("not_found", f"there is no node '{name}'", hint=nearest(name, backend.state.nodes.copy()))
+    view = node_view(backend.state, wanted.node, connected=name in backend.connected(), scope=who)
+    if isinstance(reply, Refusal):
+        raise changed(node_version(known), f"node {name}", view)
+    if not isinstance(reply, msg.DeviceChanged) or wanted.index >= len(view.devices):
+        has = counted(len(view.devices), "device")
+        raise ApiError("not_found", f"node {name} has no device {wanted.index}: it has {has}, numbered from 0")
+    note = f"its node still reports a fault, which closes it again: {reply.fault}" if reply.fault else ""
+    done = api.DeviceAnswer(name, view.devices[wanted.index], note)
+    return with_version(answer(done), node_version(known))
+
 
 def _listed(state: State, book: FigureBook, now_ms: int, who: Scope, query: ListQuery) -> Response:
     page = page_of(DEVICES, query, _entries(state, book, now_ms, who))
@@ -173,7 +226,7 @@ def _row(state: State, entry: DeviceEntry, who: Scope) -> DeviceRow:
         state=entry.state,
         simulated=device.simulated,
         job=job_id if who.sees_all or (job is not None and who.sees(job.spec.tenant)) else None,
-        reason=_reason(entry, who),
+        reason=_reason(entry, who, named=sees_users(state, who)),
         memory_bytes=device.memory_bytes,
         measured_ms=entry.measured_ms,
     )
@@ -183,12 +236,12 @@ def _row(state: State, entry: DeviceEntry, who: Scope) -> DeviceRow:
     return replace(row, throttled=list(entry.figures.throttled), **shown)
 
 
-def _reason(entry: DeviceEntry, who: Scope) -> str:
+def _reason(entry: DeviceEntry, who: Scope, *, named: bool) -> str:
     node = entry.node
     if entry.state == "taken":
-        return f"held by {_strangers(entry, who) or STRANGERS}"
+        return f"held by {_strangers(entry, named=named) or STRANGERS}"
     if entry.state == "held":
-        strangers = _strangers(entry, who)
+        strangers = _strangers(entry, named=named)
         return f"also used by {strangers}" if strangers else ""
     if entry.state == "unavailable":
         return f"its node is {'draining' if node.state == 'ready' else node.state}" + (
@@ -198,14 +251,18 @@ def _reason(entry: DeviceEntry, who: Scope) -> str:
         )
     if entry.state == "closed":
         closure = node.closure_of(entry.device.index)
-        return closure.reason if closure is not None else "its node says that it has failed"
+        if closure is None:
+            return "its node says that it has failed"
+        if closure.by == CHECKED_BY:
+            return closure.reason
+        return f"by {closure.by}" + (f": {closure.reason}" if closure.reason else "")
     return ""
 
 
-def _strangers(entry: DeviceEntry, who: Scope) -> str:
-    """Return the programs outside Penstock on a device; operators and viewers of the whole cluster see whose."""
+def _strangers(entry: DeviceEntry, *, named: bool) -> str:
+    """Return the programs outside Penstock on a device, with whose they are where the caller may see that."""
     users = [user for user in entry.node.others.users if user.index == entry.device.index]
-    if not users or not who.sees_all:
+    if not users or not named:
         return STRANGERS if users else ""
     return ", ".join(
         f"{user.program or 'a program'} ({user.user or 'unknown user'}, process {user.pid})" for user in users

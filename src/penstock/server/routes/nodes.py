@@ -59,7 +59,11 @@ class NodeEntry(NamedTuple):
 
     def is_free(self, device: Device) -> bool:
         """Return whether new work can have a device."""
-        return self.open and device.healthy and device.index not in self.held
+        return self.open and device.healthy and not self.is_used(device)
+
+    def is_used(self, device: Device) -> bool:
+        """Return whether a job holds a device or a part of it, or others use it."""
+        return device.index in self.held or device.index in self.node.others.devices
 
     @property
     def free(self) -> int:
@@ -202,7 +206,7 @@ def model_totals(entries: Iterable[NodeEntry]) -> list[api.ModelTotal]:
     counts: Counter[tuple[str, str, str]] = Counter()
     for entry in entries:
         for device in entry.node.spec.devices:
-            used = "used" if device.index in entry.held else "unhealthy" if not device.healthy else ""
+            used = "used" if entry.is_used(device) else "unhealthy" if not device.healthy else ""
             counts[device.vendor, device.model, used or ("free" if entry.open else "closed")] += 1
     found = []
     for vendor, model in sorted({(vendor, model) for vendor, model, _ in counts}):

@@ -16,6 +16,7 @@ from penstock.core.model.resources import LINK_KINDS
 from penstock.core.place.capacity import NodeShape
 from penstock.core.state.state import State
 from penstock.server.http.auth import made_by_another
+from penstock.server.views.devices import device_views
 from penstock.server.views.reads import public_reason
 
 TOKEN_ALERTS_MAX = 20
@@ -29,8 +30,6 @@ def node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) ->
     held = {index: holders[0] for index, holders in lists.items() if holders}
     free = state.indexes.free[name]
     capacity = node.spec.capacity
-    devices = free.shape.devices
-    promised = {one.device: devices[one.device].memory_bytes - one.memory_left for one in free.shared}
 
     def shown(job_id: JobId | None) -> JobId | None:
         job = state.jobs.get(job_id) if job_id is not None else None
@@ -47,22 +46,7 @@ def node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) ->
         cpu_held_milli=capacity.cpu_milli - free.cpu_milli,
         memory_bytes=capacity.memory_bytes,
         memory_held_bytes=capacity.memory_bytes - free.memory_bytes,
-        devices=[
-            api.DeviceView(
-                d.index,
-                d.vendor,
-                d.model,
-                d.memory_bytes,
-                d.simulated,
-                shown(held.get(d.index)),
-                d.index in held,
-                d.healthy,
-                d.mig,
-                d.isolation,
-                promised.get(d.index, 0),
-            )
-            for d in devices
-        ],
+        devices=device_views(state, node, {index: shown(job_id) for index, job_id in held.items()}, scope),
         jobs=sorted({job_id for job_id, _ in (list(load.replicas) if load else []) if shown(job_id) is not None}),
         connected=connected,
         shut_to=[str(tenant) for tenant in node.shut_to if scope.sees(tenant)],
