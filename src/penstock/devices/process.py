@@ -32,7 +32,8 @@ INVENTORY_EVERY_S = 300.0
 """Beside the inventories taken when other devices are sampled than were listed."""
 INVENTORY_LIMIT_S = 60.0
 """Tools take long while a driver starts: nvidia-smi without persistence mode, several seconds for each device."""
-SAMPLE_LIMIT_S = 10.0
+SAMPLE_LIMIT_S = 30.0
+"""Longer than that of one run of a tool, which is then a finding: some tools take a second and more for each device."""
 PAUSE_FIRST_S, PAUSE_MOST_S = 1.0, 60.0
 STUCK_MAX = 3
 """Processes of one provider that could not be ended: they wait in the kernel, and another would do so too."""
