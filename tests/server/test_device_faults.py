@@ -22,7 +22,8 @@ Undo = Callable[[], None]
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Server]:
-    declared = cluster_file(1, DEVICES, device_open_after="300ms", node_strikes_window="1s")
+    soon = {"device_open_after": "300ms", "node_strikes_window": "1s", "backoff_max": "1s"}
+    declared = cluster_file(1, DEVICES, **soon)
     with Server(tmp_path / "data", declared) as server:
         folder = server.data.node("n1") / "devices"
         folder.mkdir()
