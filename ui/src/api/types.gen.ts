@@ -334,6 +334,17 @@ export type CheckpointSpec = {
   interval_ms?: number;
 };
 
+/** Why a device gets no new work. */
+export type ClosureView = {
+  code: string;
+  reason: string;
+  since_ms: number;
+  by: string;
+  closures: number;
+  fault: boolean;
+  opens_ms: number;
+};
+
 /** Everything an operator declares. A change is one event in the log. */
 export type ClusterConfig = {
   pools?: Array<Pool>;
@@ -484,6 +495,13 @@ export type Device = {
   isolation?: "cooperative" | "driver" | "hardware" | "none" | "watched";
 };
 
+/** A device that was closed or opened, as it is now. */
+export type DeviceAnswer = {
+  node: string;
+  device: DeviceView;
+  note: string;
+};
+
 /** The accelerators one replica needs: `count` of them, all satisfying every other field. */
 export type DeviceAsk = {
   count: number;
@@ -597,6 +615,13 @@ export type DeviceUser = {
   program?: string;
 };
 
+/** A process on a device that Penstock did not start; of each program of an account one. */
+export type DeviceUserView = {
+  pid: number;
+  user: string;
+  program: string;
+};
+
 export type DeviceView = {
   index: number;
   vendor: string;
@@ -609,6 +634,9 @@ export type DeviceView = {
   mig: boolean;
   isolation: string;
   promised_bytes: number;
+  closed: ClosureView | null;
+  taken: boolean;
+  users: Array<DeviceUserView>;
 };
 
 /** One job. */

@@ -2,10 +2,11 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, me, post } from "../api/client";
 import { useChanges } from "../api/live";
-import type { NodeList, NodeView } from "../api/types.gen";
+import type { DeviceView, NodeList, NodeView } from "../api/types.gen";
 import { bytes, number } from "../format";
 import { t, word } from "../i18n";
 import { A, Bar, Card, Confirm, Empty, Field, Head, Problem, State, Tabs } from "../parts/basics";
+import { ChangeDevice, WhyClosed } from "../parts/closing";
 import { DeviceMap, kindOf, type Tint } from "../parts/devicemap";
 import { Figures } from "../parts/figures";
 import { type Column, Table } from "../parts/table";
@@ -141,6 +142,7 @@ function NodeCard(node: NodeView) {
 function Detail(props: { of: NodeView; onClose: () => void; reload: () => void }) {
   const { of } = props;
   const [draining, setDraining] = useState(false);
+  const [changing, setChanging] = useState<DeviceView | null>(null);
   const operates = (me.value?.role === "admin" || me.value?.role === "operator") && me.value.level !== "read";
   return (
     <Card title={of.name} class="aside" tools={<button type="button" class="small" onClick={props.onClose}>{t("close")}</button>}>
@@ -161,9 +163,10 @@ function Detail(props: { of: NodeView; onClose: () => void; reload: () => void }
             <tr key={device.index}>
               <td class="number">{device.index}</td>
               <td>{device.model}{device.simulated ? <span class="faint"> {t("device.simulated")}</span> : null}</td>
-              <td><State of={kindOf(of, device)} kind="device_state" /></td>
+              <td><State of={device.closed ? "closed" : kindOf(of, device)} kind="device_state" /> <WhyClosed of={device} /></td>
               <td class="faint">{device.isolation && device.isolation !== "none" ? <span title={t("device.isolation")}>{word("isolation", device.isolation)}</span> : null}</td>
               <td>{device.job !== null ? <A to={`/jobs/${device.job}`}>{`#${device.job}`}</A> : device.held ? <span class="faint">{t("nodes.others")}</span> : null}</td>
+              {operates ? <td><button type="button" class="small" aria-label={t(device.closed ? "device.open_title" : "device.close_title", { name: `${of.name}/${device.index}` })} onClick={() => setChanging(device)}>{t(device.closed ? "device.open" : "device.close")}</button></td> : null}
             </tr>
           ))}
         </tbody>
@@ -171,6 +174,7 @@ function Detail(props: { of: NodeView; onClose: () => void; reload: () => void }
       <Figures key={of.name} node={of.name} />
       {of.jobs.length ? <p>{t("nodes.jobs")} {of.jobs.map((id) => <A key={id} to={`/jobs/${id}`} class="job-link">{`#${id}`}</A>)}</p> : null}
       {operates ? <p><button type="button" class={of.draining ? "" : "danger"} onClick={() => setDraining(true)}>{t(of.draining ? "nodes.open" : "nodes.drain")}</button></p> : null}
+      {changing ? <ChangeDevice node={of.name} of={changing} onClose={() => setChanging(null)} onDone={props.reload} /> : null}
       {draining ? <Drain of={of} onClose={() => setDraining(false)} onDone={props.reload} /> : null}
     </Card>
   );

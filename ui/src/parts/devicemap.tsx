@@ -64,7 +64,7 @@ function laidOut(nodes: NodeView[], width: number, cell: number): Layout {
 
 export function kindOf(node: NodeView, device: DeviceView): string {
   if (!device.healthy) return "unhealthy";
-  if (device.held || device.job !== null) return "used";
+  if (device.held || device.taken || device.job !== null) return "used";
   return node.state !== "ready" || node.draining ? "closed" : "free";
 }
 

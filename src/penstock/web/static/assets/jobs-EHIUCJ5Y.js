@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-BMKM5EL4.js";import"./chunk-Z66EXNXQ.js";import"./chunk-GCGZPVOH.js";import"./chunk-55JGUJDK.js";import"./chunk-45GBN7ZZ.js";import"./chunk-HYCTNTXJ.js";export{b as Act,a as Page};
