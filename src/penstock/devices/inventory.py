@@ -8,6 +8,7 @@ import msgspec
 from penstock import starts
 from penstock.core.model.resources import Device, DeviceLink, Discovery, LinkKind
 from penstock.core.model.words import counted
+from penstock.devices.isolation import isolation_of
 from penstock.devices.provider import DeviceProvider, Machine, Sources
 from penstock.devices.reading import DeviceFacts, Finding, LinkFacts, Reading
 from penstock.devices.samples import decode
@@ -19,7 +20,9 @@ LIMIT_S = 60.0
 def discovered(providers: Sequence[DeviceProvider], sources: Sources | None = None) -> Discovery:
     """Return all devices of this machine, numbered through, and a sentence on each vendor that is here."""
     here = [one for one in providers if one.is_present(sources or Machine())]
-    return joined([(one.vendor, reading) for one, reading in zip(here, _inventories(here), strict=True)])
+    found = joined([(one.vendor, reading) for one, reading in zip(here, _inventories(here), strict=True)])
+    devices = tuple(msgspec.structs.replace(device, isolation=isolation_of(device)) for device in found.devices)
+    return Discovery(devices, found.note)
 
 
 def joined(inventories: Iterable[tuple[str, Reading]]) -> Discovery:

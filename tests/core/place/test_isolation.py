@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from penstock.core.config.job import parse_request
 from penstock.core.explain import explain
+from penstock.core.lifecycle.orders import start_order
 from penstock.core.lifecycle.registering import believed
 from penstock.core.model.cluster import Pool
 from penstock.core.model.events import ConfigChanged
@@ -113,3 +114,20 @@ def test_a_level_that_cannot_be_required_is_refused(word):
     (problem,) = parse_request({"command": "true", "devices": {"share": 0.5, "isolation": word}})[1]
     assert problem.field == "devices.isolation"
     assert "expected one of watched, cooperative, driver, hardware" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("virtualization", "fields", "through"),
+    [
+        ("mps", {"share_milli": 500}, True),
+        ("mps", {}, False),
+        ("time_slicing", {"share_milli": 500}, False),
+        ("mig", {"profile": "2g.20gb"}, False),
+    ],
+)
+def test_the_order_says_whether_a_replica_runs_through_mps(virtualization, fields, through):
+    w = world(node("a", (device(0, mig=True),)), virtualization=virtualization)
+    job = w.submit(1, **fields)
+    w.cycle()
+    known = w.state.jobs[job]
+    assert start_order(w.state, known, known.attempt, known.attempt.replicas[0]).mps == through

@@ -132,7 +132,16 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         unmarked=state.identity.may_be_unmarked(job),
         refused=f"there is no secret {', '.join(missing)} any more" if missing else "",
         workload_class=spec.workload_class,
+        mps=_runs_through_mps(state, job, replica),
     )
+
+
+def _runs_through_mps(state: State, job: Job, replica: Replica) -> bool:
+    """Return whether a replica has a fraction of a device in a pool that gives these out through MPS."""
+    wanted, node = job.ask.each_of(replica.rank).devices, state.nodes[replica.place.node]
+    sharing = state.config.sharing.get(node.spec.pool)
+    part = wanted is not None and not wanted.whole and not wanted.profile
+    return part and sharing is not None and sharing.virtualization == "mps"
 
 
 def reconcile(state: State, report: NodeReport) -> list[Order]:

@@ -41,6 +41,8 @@ class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """Identity written into the job's folder; a folder with a different mark belongs to another job. Empty: none."""
     unmarked: bool = False
     """A folder without a mark may be the job's, from attempts under a former version."""
+    mps: bool = False
+    """Its fraction runs through MPS, where the node's devices have that."""
     refused: str = ""
     """Why it cannot run: the node reports this instead of starting it."""
     workload_class: WorkloadClass = "training"

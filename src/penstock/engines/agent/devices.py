@@ -73,14 +73,17 @@ class NodeDevices:
         if self._watch.turn(now_ms, self._opened, self._closed, self._measure) and now_ms >= self._measured_at_ms:
             self._measured_at_ms = now_ms + MEASURED_EVERY_MS
             self._keep_measured()
+        failed = self._replicas.device_faults()
         if not self._watch.samples:
-            return None
+            return DeviceNews(failed, OthersLoad()) if failed else None
         condition = self._watch.condition
         if not connected:
             condition.keep_events(now_ms)
         users = condition.users()
         taken = tuple(sorted({user.index for user in users}))
-        return DeviceNews(condition.faults(now_ms), OthersLoad(devices=taken, users=users))
+        known = (*condition.faults(now_ms), *failed)
+        faults = tuple(sorted(known, key=lambda fault: (fault.index, fault.code)))
+        return DeviceNews(faults, OthersLoad(devices=taken, users=users))
 
     def figures(self, now_ms: int) -> NodeFigures | None:
         """Return figures when they are due: now and then, and when a provider falls silent or answers again."""
@@ -179,7 +182,8 @@ class NodeDevices:
             write_whole(self._measured_file, _encode(kept), synced=False)
 
     def end(self) -> None:
-        """End the watch."""
+        """End the watch, and MPS where no replica needs it."""
+        self._replicas.end()
         if self._watch is not None:
             self._keep_measured()
             self._watch.end(self._closed)

@@ -41,6 +41,8 @@ class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True):
     devices: tuple[int, ...] = ()
     share_milli: int = 0
     """Of each device."""
+    mps: int | None = None
+    """The device of whose MPS daemon it is a client."""
 
 
 class JournalReplica(msgspec.Struct):
@@ -60,6 +62,7 @@ class JournalReplica(msgspec.Struct):
     cpus: tuple[int, ...] = ()
     devices: tuple[int, ...] = ()
     share_milli: int = 0
+    mps: int | None = None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -93,6 +96,7 @@ class Journal:
                 cpus=known.cpus,
                 devices=known.devices,
                 share_milli=known.share_milli,
+                mps=known.mps,
             )
             lines.append(_encode(base) + b"\n")
             if known.pid:
@@ -127,6 +131,7 @@ def replay(path: Path) -> dict[ReplicaKey, JournalReplica]:
                 cpus=line.cpus,
                 devices=line.devices,
                 share_milli=line.share_milli,
+                mps=line.mps,
             )
         elif line.what == "forgotten":
             known.pop(line.key, None)

@@ -5,13 +5,16 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
 from penstock.core.model.measured import Measured
+from penstock.core.model.nodes import DeviceFault
 from penstock.core.model.resources import Device, Resources
 from penstock.devices.installed import closed_files
 from penstock.engines.agent.journal import ExitBook, Journal, JournalLine, JournalReplica
@@ -24,6 +27,9 @@ from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import Process
 from penstock.engines.processes.reportfiles import thin_report
 from penstock.engines.processes.spawn import NEVER_RAN_CODE, port_is_free, spawn
+
+if TYPE_CHECKING:  # loaded where a node runs MPS
+    from penstock.engines.processes.mps import MpsDaemons
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +89,16 @@ class Replicas:
         """Since when (monotonic ms)."""
 
         self._cpu_sets = self._kept(cpu_sets) if cpu_sets is not None else None
+        self._mps: MpsDaemons | None = self._daemons() if data.mps(node).is_dir() else None
+        self._waiting: dict[ReplicaKey, StartReplica] = {}
+        """Until the MPS daemon of their device runs."""
+
+        self._begun: list[tuple[ReplicaKey, int]] = []
+
+    def _daemons(self) -> "MpsDaemons":
+        from penstock.engines.processes.mps import MpsDaemons
+
+        return MpsDaemons(self._data.mps(self._node), self._devices, now_ms=0)
 
     def _kept(self, cpu_sets: CpuSets) -> CpuSets | None:
         """Return the same, with what replicas of a former worker have; None where boxes cannot be kept to CPUs."""
@@ -92,7 +108,8 @@ class Replicas:
         return cpu_sets if self._containment.share_cpus(cpu_sets.shared, cpu_sets.names) else None
 
     def start(self, order: StartReplica) -> int | None:
-        """Start a replica and return its process number, or report it gone and return None."""
+        """Start a replica and return its process number, or report it gone, or let it wait for the MPS daemon of its
+        device (`newly_started`), and return None."""
         key = order.key
         refused = order.refused or (cannot_be(order.account) if order.account else "")
         if refused:  # a fault of the job's, that no other node would mend
@@ -101,7 +118,42 @@ class Replicas:
         if key.rank == 0 and order.world_size > 1 and not port_is_free(order.master_address, order.master_port):
             self._never(key, f"rendezvous port {order.master_port} of {self._node} is in use")
             return None
-        limits, box = order.ask.host, None
+        if order.mps and order.devices:
+            self._mps = self._mps or self._daemons()
+            if self._mps.hold(key, order.devices[0]):
+                self._waiting[key] = order
+                return None
+        return self._begin(order)
+
+    def newly_started(self) -> list[tuple[ReplicaKey, int]]:
+        """Return the replicas that were started since the last call, with their process numbers."""
+        begun, self._begun = self._begun, []
+        return begun
+
+    def device_faults(self) -> tuple[DeviceFault, ...]:
+        """Return the devices whose MPS daemon failed."""
+        return self._mps.faults() if self._mps is not None else ()
+
+    def end(self) -> None:
+        """End what no replica needs any more."""
+        if self._mps is not None:
+            self._mps.end()
+
+    def _turn_mps(self, mps: "MpsDaemons", now_ms: int) -> None:
+        mps.turn(now_ms)
+        for key, order in list(self._waiting.items()):
+            index, ask = order.devices[0], order.ask.devices
+            if problem := mps.problem(index):
+                del self._waiting[key]
+                self._never(key, problem)
+            elif mps.ready(index) and ask is not None:
+                del self._waiting[key]
+                self._begin(order, mps.variables(index, ask), mps=index)
+
+    def _begin(
+        self, order: StartReplica, variables: Mapping[str, str] | None = None, *, mps: int | None = None
+    ) -> int | None:
+        key, limits, box = order.key, order.ask.host, None
         account, devices = order.account, tuple(self._devices[i] for i in order.devices)
         cpus = self._own_cpus(key, limits, devices)
         share_milli = order.ask.device_milli // len(order.devices) if order.devices else 0
@@ -115,13 +167,14 @@ class Replicas:
                 cpus=cpus,
                 devices=order.devices,
                 share_milli=share_milli,
+                mps=mps,
             )
         )
         try:
             closed = closed_files(devices, self._devices.values())
             workload = order.workload_class
             box = self._containment.box(self._box_name(key), limits, closed=closed, workload_class=workload, cpus=cpus)
-            gate = spawn(order, devices, self._data, box.gates, box.mark)
+            gate = spawn(order, devices, self._data, box.gates, box.mark, variables)
         except OSError as error:
             if box is not None:
                 box.remove()
@@ -134,6 +187,7 @@ class Replicas:
         running.devices, running.share_milli = order.devices, share_milli
         self._add(running)
         gate.open()
+        self._begun.append((key, gate.pid))
         return gate.pid
 
     def _own_cpus(self, key: ReplicaKey, limits: Resources, devices: Sequence[Device]) -> tuple[int, ...]:
@@ -160,6 +214,8 @@ class Replicas:
         """Take over a replica of a former worker; return its process number if it may still run."""
         leader = Process(known.pid, known.ticks) if known.pid else None
         box = self._containment.box(self._box_name(known.key), known.limits, leader, cpus=known.cpus)
+        if known.mps is not None and self._mps is not None and known.mps in self._devices:
+            self._mps.hold(known.key, known.mps)
         if not known.pid:
             running = Running(known.key, box, 0, 0, known.checkpoint, ours=False)
             running.exit = ExitInfo(problem="its agent died before it had started")
@@ -175,7 +231,7 @@ class Replicas:
     def ask_to_stop(self, key: ReplicaKey, kill_at_ms: int, problem: str = "") -> None:
         """Send the stop signal to the program's process group; `problem` says why where the server has not asked."""
         running = self.running.get(key)
-        if running is None or not running.pid:
+        if self._stopped_before(key) or running is None or not running.pid:
             return
         self._journal.write(JournalLine(key, "stopping", kill_at_ms=kill_at_ms, problem=problem))
         running.stopping = True
@@ -233,7 +289,7 @@ class Replicas:
         if running is None or not name or running.exit is not None:
             return
         number = signal.Signals[name]
-        for pid in catchers(running.pid, running.box.pids(), number):
+        for pid in procfs.catchers(running.pid, running.box.pids(), number):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
@@ -260,9 +316,16 @@ class Replicas:
     def kill(self, key: ReplicaKey) -> None:
         """Kill everything of a replica; goes on in `poll` until nothing is left."""
         running = self.running.get(key)
-        if running is not None:
+        if not self._stopped_before(key) and running is not None:
             self._killing.add(key)
             kill_inside(running.box)
+
+    def _stopped_before(self, key: ReplicaKey) -> bool:
+        """Report a replica gone that still waits; return whether it did."""
+        if self._waiting.pop(key, None) is None:
+            return False
+        self._finish(key, ExitInfo(problem="stopped before it started"))
+        return True
 
     def reap(self) -> None:
         """Take the exits of our own programs: noted first, reaped after, so that a crash between loses none.
@@ -284,7 +347,9 @@ class Replicas:
             os.waitpid(pid, 0)
 
     def poll(self, now_ms: int) -> None:
-        """Check adopted processes, and boxes that are being emptied: they send no signal."""
+        """Check adopted processes, boxes that are being emptied, and MPS daemons: they send no signal."""
+        if self._mps is not None:
+            self._turn_mps(self._mps, now_ms)
         adopted = [r for r in self.running.values() if not r.ours and r.pid and r.exit is None]
         if adopted:
             self._exits.refresh()
@@ -357,6 +422,9 @@ class Replicas:
             self._by_pid.pop(running.pid, None)
             info = msgspec.structs.replace(info, measured=self._used(running))
             running.box.remove()
+        failed = self._mps.release(key) if self._mps is not None else ""
+        if failed and not info.problem and (info.code or info.signal is not None):
+            info = replace(info, problem=failed)
         if self._cpu_sets is not None and self._cpu_sets.release(self._box_name(key)):
             self._containment.share_cpus(self._cpu_sets.shared, self._cpu_sets.names)
         self._journal.write(JournalLine(key, "exited", exit=info))
@@ -375,21 +443,3 @@ class Replicas:
             thin_report(self._data.report(key))
         except OSError as error:
             log.warning("a long report stays as it is: %s: %s", self._data.report(key), error)
-
-
-def catchers(leader: int, pids: Sequence[int], number: int) -> list[int]:
-    """Return those of `pids` that catch a signal, from the leader down, without their descendants.
-
-    A data loader's worker inherits the handler of the program, and would end.
-    """
-    children: dict[int, list[int]] = {}
-    for pid in pids:
-        children.setdefault(procfs.parent_of(pid) or 0, []).append(pid)
-    found, reached = [], [leader]
-    while reached:
-        pid = reached.pop()
-        if procfs.catches(pid, number):
-            found.append(pid)
-        else:
-            reached += children.get(pid, [])
-    return found

@@ -255,6 +255,8 @@ class Worker:
         if self._ending:
             self._end_all(now_ms)
         self._act(self._state.on_time(now_ms))
+        for key, pid in self._replicas.newly_started():
+            self._state.on_started(key, pid)
         self._cell.set(self._state.lease_until_ms)
         if self._state.must_say_hello:
             self._disconnect()
@@ -279,9 +281,7 @@ class Worker:
                 case br.Spawn():
                     key = action.order.key
                     self._reports[key] = ReportFile(key, self._data.report(key))
-                    pid = self._replicas.start(action.order)
-                    if pid is not None:
-                        self._state.on_started(key, pid)
+                    self._replicas.start(action.order)
                 case br.AskToStop():
                     kill_at_ms = self._state.entries[action.key].kill_at_ms or 0
                     self._replicas.ask_to_stop(action.key, kill_at_ms)

@@ -75,6 +75,12 @@ class DataFolder:
             raise InvalidInput(f"{name!r} cannot be the name of a node")
         return self.root / "nodes" / name
 
+    def mps(self, name: str) -> Path:
+        """Return the folder of a node's MPS daemons: outside its own, which programs of other accounts cannot pass, and
+        with a short path, for sockets lie in it.
+        """
+        return self.root / "mps" / self.node(name).name
+
     def job(self, job_id: JobId) -> Path:
         return self.root / "jobs" / str(job_id)
 

@@ -7,7 +7,7 @@ other threads: only when they have ended too is it over.
 import contextlib
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -76,6 +76,16 @@ def session_of(pid: int) -> int | None:
     return int(fields[3]) if fields else None
 
 
+def name_of(pid: int) -> str:
+    """Return the name of a process as the kernel keeps it, 15 characters of it; '' when it is gone."""
+    return _read(f"/proc/{pid}/comm").decode(errors="replace").strip()
+
+
+def environment_of(pid: int) -> tuple[bytes, ...]:
+    """Return the variables that a process began with, as `NAME=value`; none where they may not be read."""
+    return tuple(_read(f"/proc/{pid}/environ").split(b"\0"))
+
+
 def parent_of(pid: int) -> int | None:
     fields = _stat(str(pid))
     return int(fields[1]) if fields else None
@@ -120,6 +130,24 @@ def catches(pid: int, number: int) -> bool:
         if line.startswith(b"SigCgt:"):
             return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
+
+
+def catchers(leader: int, pids: Sequence[int], number: int) -> list[int]:
+    """Return those of `pids` that catch a signal, from the leader down, without their descendants.
+
+    A data loader's worker inherits the handler of the program, and would end.
+    """
+    children: dict[int, list[int]] = {}
+    for pid in pids:
+        children.setdefault(parent_of(pid) or 0, []).append(pid)
+    found, reached = [], [leader]
+    while reached:
+        pid = reached.pop()
+        if catches(pid, number):
+            found.append(pid)
+        else:
+            reached += children.get(pid, [])
+    return found
 
 
 def _over(pid: int, fields: list[str]) -> bool:

@@ -59,10 +59,17 @@ class StartGate:
 
 
 def spawn(
-    order: StartReplica, devices: tuple[Device, ...], data: DataFolder, gates: tuple[str, ...], mark: str
+    order: StartReplica,
+    devices: tuple[Device, ...],
+    data: DataFolder,
+    gates: tuple[str, ...],
+    mark: str,
+    variables: Mapping[str, str] | None = None,
 ) -> StartGate:
     """Start the gate of a replica in a session of its own.
 
+    Args:
+        variables: further ones of its environment.
     Raises: OSError when its folder, its output or the process cannot be made.
     """
     key = order.key
@@ -71,7 +78,8 @@ def spawn(
     prepare_folder(data, order)
     private(data.job(key.job_id), PASSED if account else 0o700)
     data.checkpoints(key.job_id).mkdir(0o700, exist_ok=True)
-    environment = replica_environment(order, devices, data, os.environ, account) | {REPLICA_MARK: mark}
+    environment = replica_environment(order, devices, data, os.environ, account)
+    environment |= {**(variables or {}), REPLICA_MARK: mark}
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     output = os.open(data.output(key), flags, 0o640)
     memory = None
