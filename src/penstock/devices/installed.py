@@ -56,7 +56,7 @@ def visibility(devices: Sequence[Device]) -> dict[str, str]:
     Every vendor's list is set, to nothing where the replica has none of that vendor: a program without devices must
     not see all of them. HIP counts within what ROCR has left, and so do frameworks on it: without HIP_VISIBLE_DEVICES
     PyTorch 2.5 takes CUDA_VISIBLE_DEVICES, which is empty, for the list of AMD devices. Simulated devices appear in
-    `PENSTOCK_DEVICES` alone: no driver knows them.
+    Penstock's own variables alone: no driver knows them.
     """
     variables: dict[str, str] = {}
     for vendor, names in (VARIABLES | of_packages()).items():
@@ -64,6 +64,7 @@ def visibility(devices: Sequence[Device]) -> dict[str, str]:
         variables |= dict.fromkeys(names, listed)
     if listed := variables["ROCR_VISIBLE_DEVICES"]:
         variables["HIP_VISIBLE_DEVICES"] = ",".join(map(str, range(listed.count(",") + 1)))
+    variables["PENSTOCK_DEVICE_UUIDS"] = ",".join(d.uuid for d in devices if d.uuid)
     variables["PENSTOCK_DEVICES"] = ",".join(str(d.index) for d in devices)
     variables["PENSTOCK_DEVICES_SIMULATED"] = "1" if any(d.simulated for d in devices) else "0"
     return variables

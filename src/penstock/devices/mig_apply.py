@@ -34,9 +34,6 @@ from penstock.devices.nvidia_tools.mig_state import (
 from penstock.devices.provider import Sources
 from penstock.devices.reading import short
 
-TRIES = 5
-TRY_PAUSE_S = 1.0
-"""Between two tries of what is in the way of something that passes: the driver lets go of an instance a little late."""
 Command = tuple[str, ...]
 Result = TypeVar("Result")
 
@@ -46,7 +43,7 @@ class NotMade(msgspec.Struct, frozen=True):
 
     reason: str
     passing: bool = False
-    """Another try may succeed by itself."""
+    """Another try may succeed: the driver lets go of an instance a little late, a program is just ending."""
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -73,13 +70,11 @@ class MigKeeper:
         sources_of: Callable[[int], Sources],
         *,
         pause: Callable[[float], object] = time.sleep,
-        tries: int = TRIES,
     ) -> None:
         self._lock = MigLock(folder / "mig.lock", pause)
         self._sources = sources_of(self._lock.descriptor)
         self._path = folder / "mig.journal"
         self._kept: MigJournal | None = None
-        self._pause, self._tries = pause, tries
 
     @property
     def _journal(self) -> MigJournal:
@@ -99,13 +94,7 @@ class MigKeeper:
 
         The same owner may ask again and gets the same. What is in the way and not in use is destroyed.
         """
-        for number in range(self._tries):
-            if number:
-                self._pause(TRY_PAUSE_S)
-            result = self._locked(lambda: self._give(owner, place))
-            if not isinstance(result, NotMade) or not result.passing:
-                break
-        return result
+        return self._locked(lambda: self._give(owner, place))
 
     def take_back(self, owner: str) -> None:
         """Note that no process of an owner is left. Its instance stays for the next one."""

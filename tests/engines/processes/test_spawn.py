@@ -64,6 +64,7 @@ def test_a_replica_knows_its_job_and_where_to_save():
         "GRACE_S": "2.5",
         "REPORT_FILE": "/d/jobs/7/attempt-2.rank-3.report",
         "DEVICES": "",
+        "DEVICE_UUIDS": "",
         "DEVICES_SIMULATED": "0",
     }
 

@@ -25,7 +25,8 @@ import msgspec
 from penstock import starts
 from penstock.core.model.ids import Incarnation
 from penstock.engines.agent.journal import ExitBook, JournalReplica, replay
-from penstock.engines.agent.worker import AgentConfig, LeaseCell, Worker, boot_ms, server_is_gone
+from penstock.engines.agent.lease import LeaseCell, server_is_gone
+from penstock.engines.agent.worker import AgentConfig, Worker, boot_ms
 from penstock.engines.processes import locks, procfs
 from penstock.engines.processes.boxes import Box, Containment, kill_inside
 from penstock.engines.processes.containment import choose

@@ -18,6 +18,7 @@ from penstock.core.model.nodes import DeviceFault
 from penstock.core.model.resources import Device, Resources
 from penstock.devices.installed import closed_files
 from penstock.engines.agent.journal import ExitBook, Journal, JournalLine, JournalReplica
+from penstock.engines.agent.parts import NodeParts
 from penstock.engines.agent.state_machine import LEASE_OVER
 from penstock.engines.processes import procfs
 from penstock.engines.processes.accounts import cannot_be
@@ -74,9 +75,10 @@ class Replicas:
         exits: ExitBook,
         on_gone: OnGone,
         cpu_sets: CpuSets | None = None,
+        parts: NodeParts | None = None,
     ) -> None:
         self._node, self._data, self._containment, self._devices = node, data, containment, devices
-        self._journal, self._exits, self._on_gone = journal, exits, on_gone
+        self._journal, self._exits, self._on_gone, self._parts = journal, exits, on_gone, parts
         self.running: dict[ReplicaKey, Running] = {}
         self.measured: Callable[[ReplicaKey], Measured | None] = lambda _: None
         """Returns what was measured of a replica that ends."""
@@ -109,7 +111,7 @@ class Replicas:
 
     def start(self, order: StartReplica) -> int | None:
         """Start a replica and return its process number, or report it gone, or let it wait for the MPS daemon of its
-        device (`newly_started`), and return None."""
+        device, or for the part of it (`newly_started`), and return None."""
         key = order.key
         refused = order.refused or (cannot_be(order.account) if order.account else "")
         if refused:  # a fault of the job's, that no other node would mend
@@ -123,6 +125,8 @@ class Replicas:
             if self._mps.hold(key, order.devices[0]):
                 self._waiting[key] = order
                 return None
+        if self._parts is not None and self._parts.takes(order):
+            return None
         return self._begin(order)
 
     def newly_started(self) -> list[tuple[ReplicaKey, int]]:
@@ -151,30 +155,24 @@ class Replicas:
                 self._begin(order, mps.variables(index, ask), mps=index)
 
     def _begin(
-        self, order: StartReplica, variables: Mapping[str, str] | None = None, *, mps: int | None = None
+        self,
+        order: StartReplica,
+        variables: Mapping[str, str] | None = None,
+        *,
+        mps: int | None = None,
+        shown: tuple[Device, ...] = (),
     ) -> int | None:
         key, limits, box = order.key, order.ask.host, None
         account, devices = order.account, tuple(self._devices[i] for i in order.devices)
         cpus = self._own_cpus(key, limits, devices)
         share_milli = order.ask.device_milli // len(order.devices) if order.devices else 0
-        self._journal.write(
-            JournalLine(
-                key,
-                "spawning",
-                checkpoint=order.checkpoint,
-                limits=limits,
-                account=account,
-                cpus=cpus,
-                devices=order.devices,
-                share_milli=share_milli,
-                mps=mps,
-            )
-        )
+        line = JournalLine(key, "spawning", checkpoint=order.checkpoint, limits=limits, account=account, cpus=cpus)
+        self._journal.write(replace(line, devices=order.devices, share_milli=share_milli, mps=mps))
         try:
             closed = closed_files(devices, self._devices.values())
             workload = order.workload_class
             box = self._containment.box(self._box_name(key), limits, closed=closed, workload_class=workload, cpus=cpus)
-            gate = spawn(order, devices, self._data, box.gates, box.mark, variables)
+            gate = spawn(order, shown or devices, self._data, box.gates, box.mark, variables)
         except OSError as error:
             if box is not None:
                 box.remove()
@@ -322,7 +320,7 @@ class Replicas:
 
     def _stopped_before(self, key: ReplicaKey) -> bool:
         """Report a replica gone that still waits; return whether it did."""
-        if self._waiting.pop(key, None) is None:
+        if self._waiting.pop(key, None) is None and not (self._parts is not None and self._parts.cancel(key)):
             return False
         self._finish(key, ExitInfo(problem="stopped before it started"))
         return True
@@ -350,6 +348,11 @@ class Replicas:
         """Check adopted processes, boxes that are being emptied, and MPS daemons: they send no signal."""
         if self._mps is not None:
             self._turn_mps(self._mps, now_ms)
+        for order, shown, problem in self._parts.prepared() if self._parts is not None else ():
+            if problem:
+                self._never(order.key, f"no part of a device on {self._node}: {problem}")
+            else:
+                self._begin(order, shown=shown)
         adopted = [r for r in self.running.values() if not r.ours and r.pid and r.exit is None]
         if adopted:
             self._exits.refresh()
@@ -427,6 +430,8 @@ class Replicas:
             info = replace(info, problem=failed)
         if self._cpu_sets is not None and self._cpu_sets.release(self._box_name(key)):
             self._containment.share_cpus(self._cpu_sets.shared, self._cpu_sets.names)
+        if self._parts is not None:
+            self._parts.left(key)
         self._journal.write(JournalLine(key, "exited", exit=info))
         self._on_gone(key, info)
 

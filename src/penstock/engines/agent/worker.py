@@ -4,15 +4,11 @@ It may be killed at any moment: its state is in the journal or can be sent again
 """
 
 import contextlib
-import fcntl
 import logging
-import mmap
-import os
 import selectors
 import signal
 import socket
 import ssl
-import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +23,8 @@ from penstock.engines.agent import protocol, tls
 from penstock.engines.agent import state_machine as br
 from penstock.engines.agent.devices import NodeDevices
 from penstock.engines.agent.journal import ExitBook, Journal, JournalReplica
+from penstock.engines.agent.lease import LeaseCell, server_is_gone
+from penstock.engines.agent.parts import NodeParts
 from penstock.engines.agent.replicas import Replicas
 from penstock.engines.processes.containment import choose
 from penstock.engines.processes.cpu_topology import cpu_sets_of
@@ -34,13 +32,14 @@ from penstock.engines.processes.inspector import Inspector
 from penstock.engines.processes.outputs import bound_output, last_error
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.progress import ReportFile
-from penstock.privatefiles import open_own
 
 log = logging.getLogger(__name__)
 
 RECONNECT_MS = 200
 POLL_MS = 5
 IDLE_MS = 200
+PREPARING_MS = 20
+"""Between two looks whether the parts of devices of a replica are made, which takes seconds on real ones."""
 PROGRESS_EVERY_MS = 500
 OUTPUT_MAX_BYTES = 64 * 2**20
 """Kept of one replica's output: the newest part."""
@@ -63,43 +62,6 @@ class AgentConfig(msgspec.Struct, frozen=True):
     """Name below which control groups of this node are made."""
 
 
-class LeaseCell:
-    """The lease's end in a small shared file, so that the guardian can act on it while the worker cannot."""
-
-    def __init__(self, path: Path) -> None:
-        descriptor = open_own(path, os.O_RDWR)
-        try:
-            os.ftruncate(descriptor, 8)
-            self._map = mmap.mmap(descriptor, 8)
-        finally:
-            os.close(descriptor)
-
-    def get(self) -> int | None:
-        (value,) = struct.unpack("<q", self._map[:8])
-        return value or None
-
-    def set(self, until_ms: int | None) -> None:
-        self._map[:8] = struct.pack("<q", until_ms or 0)
-
-
-def server_is_gone(data: DataFolder) -> bool:
-    """Return whether surely no server lives: the server's lock is free, and the log is in this folder."""
-    if data.store_address.exists():
-        return False  # a server elsewhere may have taken over
-    try:
-        descriptor = os.open(data.server_lock, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    else:
-        return True
-    finally:
-        os.close(descriptor)
-
-
 class Worker:
     """One life of the worker. `run` returns when asked to end, or when the guardian has died."""
 
@@ -110,6 +72,7 @@ class Worker:
         self._journal = Journal(folder / "journal")
         self._cell = LeaseCell(folder / "lease")
         self._reports: dict[ReplicaKey, ReportFile] = {}
+        self._parts = NodeParts(folder, config.spec.devices, self._journal)
         self._replicas = Replicas(
             config.spec.name,
             self._data,
@@ -119,6 +82,7 @@ class Worker:
             ExitBook(folder / "exits"),
             self._gone,
             cpu_sets_of(config.spec),
+            self._parts,
         )
         now_ms = boot_ms()
         self._state = br.AgentState(
@@ -214,7 +178,8 @@ class Worker:
         if self._replicas.needs_polling:
             return POLL_MS / 1000
         due_ms = self._state.due_ms(connected=self._socket is not None)
-        due_ms = now_ms + IDLE_MS if due_ms is None else min(due_ms, now_ms + IDLE_MS)
+        idle_ms = PREPARING_MS if self._parts.preparing else IDLE_MS
+        due_ms = now_ms + idle_ms if due_ms is None else min(due_ms, now_ms + idle_ms)
         if self._socket is None:
             due_ms = min(due_ms, self._connect_at_ms)
         return max(0, due_ms - now_ms) / 1000

@@ -1,0 +1,215 @@
+"""The MIG instances in which replicas of a node run: made before a program starts, kept for the next one.
+
+The tool takes seconds, so it is called in a thread; until it has answered a replica is `starting`. The thread dies with
+the worker: what it was doing is completed or undone by the next one (`penstock.devices.mig_apply`), which is given the
+order again. Nothing of it is loaded on a node without devices that may be divided.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from penstock.core.messages.orders import StartReplica
+from penstock.core.messages.reports import ReplicaKey
+from penstock.core.model.resources import Device
+from penstock.engines.agent.journal import Journal
+
+if TYPE_CHECKING:
+    from penstock.devices.mig_apply import MigKeeper
+    from penstock.devices.mig_journal import Place
+
+log = logging.getLogger(__name__)
+
+TRIES = 5
+TRY_PAUSE_S = 1.0
+"""Between two tries of what is in the way of something that passes, such as a program that is just ending."""
+
+
+class Prepared(NamedTuple):
+    """A replica may start, or cannot."""
+
+    order: StartReplica
+    shown: tuple[Device, ...]
+    """Its devices, each by the uuid of the instance there."""
+    problem: str
+
+
+class _Try(NamedTuple):
+    order: StartReplica
+    number: int
+    due_s: float
+
+
+class NodeParts:
+    """Makes instances for replicas, one at a time.
+
+    Args:
+        folder: of the node.
+        devices: of the node.
+        journal: as a former worker left it: what its living replicas were given stays theirs.
+    """
+
+    def __init__(
+        self, folder: Path, devices: Iterable[Device], journal: Journal, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._folder, self._clock = folder, clock
+        self._devices = {device.index: device for device in devices}
+        self._living = tuple(str(known.key) for known in journal.known.values() if known.exit is None)
+        self.preparing: set[ReplicaKey] = set()
+        """Replicas whose instances are being made; they have no process yet."""
+        self._any = any(device.mig for device in self._devices.values())
+        self._work: queue.SimpleQueue[StartReplica | ReplicaKey] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
+        self._waiting: list[_Try] = []
+        """Orders that are tried again; of the thread alone."""
+        self._thread: threading.Thread | None = None
+
+    def takes(self, order: StartReplica) -> bool:
+        """Return whether a replica has to wait for instances: then they are made, and `prepared` has the result.
+
+        A device with MIG on is never seen as such by a program: a whole one is its largest instance.
+        """
+        asked = order.ask.devices
+        if asked is None or not (asked.profile or any(map(self._is_divided, order.devices))):
+            return False
+        self.preparing.add(order.key)
+        self._put(order)
+        return True
+
+    def cancel(self, key: ReplicaKey) -> bool:
+        """Let a replica not start; return whether its instances were being made."""
+        waited = key in self.preparing
+        self.preparing.discard(key)
+        return waited
+
+    def _is_divided(self, index: int) -> bool:
+        device = self._devices[index]
+        return device.mig and not device.simulated
+
+    def left(self, key: ReplicaKey) -> None:
+        """Take note that nothing of a replica is left: its instances are for others now."""
+        if self._any:
+            self._put(key)
+
+    def prepared(self) -> Iterator[Prepared]:
+        """Yield results since the last call, without those of replicas that shall not start any more."""
+        while True:
+            try:
+                done = self._done.get_nowait()
+            except queue.Empty:
+                return
+            if self.cancel(done.order.key):
+                yield done
+
+    def _put(self, work: StartReplica | ReplicaKey) -> None:
+        self._work.put(work)
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="penstock-parts", daemon=True)
+            self._thread.start()
+
+    # In the thread.
+
+    def _keeper(self) -> "MigKeeper":
+        from penstock.devices.mig_apply import MigKeeper
+        from penstock.devices.provider import Machine
+        from penstock.devices.simulated_mig import SimulatedMig
+
+        if any(device.simulated for device in self._devices.values()):
+            simulated = SimulatedMig(self._folder / "mig.json", self._devices.values())
+            return MigKeeper(self._folder, lambda _: simulated)
+        return MigKeeper(self._folder, lambda lock: Machine(inherited=(lock,)))
+
+    def _place(self, index: int, profile: str, start: int) -> "Place":
+        from penstock.devices.mig_journal import Place
+        from penstock.devices.simulated_mig import simulated_uuid
+
+        device = self._devices[index]
+        return Place(simulated_uuid(index) if device.simulated else device.uuid, profile, start)
+
+    def _run(self) -> None:
+        keeper: MigKeeper | None = None
+        while True:
+            due_s = min((one.due_s for one in self._waiting), default=None)
+            try:
+                work = self._work.get(timeout=None if due_s is None else max(0.0, due_s - self._clock()))
+                self._waiting = self._with(work)
+            except queue.Empty:
+                work = None
+            try:
+                if keeper is None:
+                    keeper = self._keeper()
+                    keeper.keep_only(self._living)
+                if isinstance(work, ReplicaKey):
+                    keeper.take_back(str(work))
+                self._make_due(keeper)
+            except OSError as error:  # the node's folder: the next order may find it mended
+                for one in self._waiting:
+                    self._done.put(Prepared(one.order, (), str(error)))
+                self._waiting = []
+
+    def _with(self, work: StartReplica | ReplicaKey) -> list[_Try]:
+        """Return what waits, once this has come."""
+        if isinstance(work, StartReplica):
+            return [*self._waiting, _Try(work, 1, self._clock())]
+        return [one for one in self._waiting if one.order.key != work]
+
+    def _make_due(self, keeper: "MigKeeper") -> None:
+        now_s = self._clock()
+        for one in [one for one in self._waiting if one.due_s <= now_s]:
+            self._waiting.remove(one)
+            try:
+                self._make(one, keeper)
+            except Exception as error:  # of this replica alone: the thread goes on
+                log.exception("no part of a device", extra={"key": str(one.order.key)})
+                self._done.put(Prepared(one.order, (), f"{type(error).__name__}: {error}"))
+
+    def _make(self, one: _Try, keeper: "MigKeeper") -> None:
+        from penstock.devices.mig_apply import NotMade
+
+        order = one.order
+        places = self._places(order)
+        if isinstance(places, str):
+            self._done.put(Prepared(order, (), places))
+            return
+        shown = []
+        for index, place in places:
+            given = keeper.give(str(order.key), place)
+            if isinstance(given, NotMade):
+                if given.passing and one.number < TRIES:
+                    self._waiting.append(_Try(order, one.number + 1, self._clock() + TRY_PAUSE_S))
+                else:
+                    self._done.put(Prepared(order, (), given.reason))
+                return
+            shown.append(replace(self._devices[index], uuid=given.uuid))
+        self._done.put(Prepared(order, tuple(shown), ""))
+
+    def _places(self, order: StartReplica) -> "list[tuple[int, Place]] | str":
+        """Return device and place of each instance that a replica runs in, or why there can be none."""
+        asked = order.ask.devices
+        if asked is not None and asked.profile:
+            if len(order.slots) != len(order.devices):
+                return "the order does not say where its instances lie"
+            starts = zip(order.devices, order.slots, strict=True)
+            return [(index, self._place(index, asked.profile, start)) for index, start in starts]
+        if len(order.devices) != 1 or asked is None or not asked.whole:
+            return (
+                f"MIG is on on device {next(filter(self._is_divided, order.devices))}, where a program sees one "
+                "instance of one device: ask for one whole device or for a profile, or switch MIG off"
+            )
+        (index,) = order.devices
+        return [(index, self._place(index, self._largest(index), 0))]
+
+    def _largest(self, index: int) -> str:
+        """Return the profile that takes all of a device."""
+        from penstock.core.place.mig import geometry_of
+
+        device = self._devices[index]
+        geometry = geometry_of(device.model, device.memory_bytes)
+        whole = [p.name for p in geometry.profiles if p.memory_slices == geometry.memory_slices] if geometry else []
+        return min(whole, key=len, default="")
