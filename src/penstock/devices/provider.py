@@ -137,7 +137,7 @@ class Machine:
 
     def read(self, path: str) -> str:
         try:
-            with self._within(path).open("rb") as file:
+            with open(self._within(path), "rb") as file:  # dozens of small files a second: no Path
                 return _text(file.read(INPUT_MAX))
         except OSError:
             return ""
