@@ -87,7 +87,10 @@ def state_text(row: DeviceRow) -> str:
     """Return what a device does, in words."""
     text = row.state + (f": {row.reason}" if row.reason else "")
     if row.state == "held":
-        return f"held by job {row.job}" if row.job is not None else "held by another tenant's job"
+        holder = f"held by job {row.job}" if row.job is not None else "held by another tenant's job"
+        return holder + (f"; {row.reason}" if row.reason else "")
+    if row.state == "taken":
+        return f"taken, {row.reason}" if row.reason else "taken"
     return text + (f"; job {row.job} is still there" if row.state == "closed" and row.job is not None else "")
 
 
