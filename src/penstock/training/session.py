@@ -25,6 +25,7 @@ from typing import Any, NoReturn, Self, TypeVar
 from penstock.training.environment import Environment, read_environment
 from penstock.training.errors import BadArgument, Preempted, ResumeNotCalled
 from penstock.training.locate import open_checkpoints
+from penstock.training.memory_limit import keep_limit
 from penstock.training.meters import Item, Meters, Waiting, device_memory_bytes
 from penstock.training.ranks.consensus import REASONS, RELEASE_S, Agrees, BorderAction
 from penstock.training.ranks.layouts import Layout, Parts, Whole
@@ -129,6 +130,7 @@ class Session:
         self._wishes = Wishes()
         self._reporter = Reporter(environment.report_file, rank=environment.rank)
         self._meters, self._agreed = Meters(), False
+        keep_limit()
         self._shares: dict[str, float] = {}
         self._layout = layout
         self._saver = None if checkpoints is None else Saver(checkpoints, layout, self._reporter, behind=behind)
@@ -354,9 +356,7 @@ class Session:
             metrics: further numbers by name. `queue_length` (inputs that wait to be worked on), `data_wait`,
                 `communication` (shares of the time, 0 to 1) and `memory_bytes` are known to the scheduler.
         """
-        shares = self._meters.take(PROGRESS_PERIOD_S)
-        if shares:
-            self._shares = shares
+        self._shares = self._meters.take(PROGRESS_PERIOD_S) or self._shares
         memory_bytes = device_memory_bytes()
         known = {**self._shares, **({"memory_bytes": memory_bytes} if memory_bytes else {}), **metrics}
         self._reporter.progress(self._completed(step), loss=loss, samples=samples, metrics=known)

@@ -10,11 +10,11 @@ import pytest
 
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.jobs import CheckpointSpec
-from penstock.core.model.resources import ReplicaAsk, Resources
+from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.devices.installed import visibility
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.spawn import NEVER_RAN_CODE, port_is_free, replica_environment
-from penstock.testing.builders import device
+from penstock.testing.builders import GIB, device
 from tests.engines.agent.builders import KEY, start
 from tests.engines.processes.processes import SESSIONS, Program
 
@@ -210,3 +210,23 @@ def test_a_port_that_somebody_listens_on_is_not_free():
         port = taken.getsockname()[1]
     assert port_is_free("127.0.0.1", port)
     assert not port_is_free("192.0.2.1", port)
+
+
+HALF = ReplicaAsk(Resources(), DeviceAsk(1, share_milli=500, share_memory_bytes=20 * GIB))  # of 80 GiB
+
+
+@pytest.mark.parametrize(
+    ("env", "part"), [((), "0.2500"), ((("XLA_PYTHON_CLIENT_MEM_FRACTION", ".1"),), "0.1000"),
+                      ((("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9"),), "0.2500"),
+                      ((("XLA_PYTHON_CLIENT_MEM_FRACTION", "all"),), "0.2500")]
+)  # fmt: skip
+def test_a_program_with_a_part_of_a_device_gets_the_limit_of_its_memory(env, part):
+    found = environment((device(0),), ask=HALF, env=env)
+    assert found["PENSTOCK_DEVICE_MEMORY_BYTES"] == str(20 * GIB)
+    assert found["XLA_PYTHON_CLIENT_MEM_FRACTION"] == part
+
+
+@pytest.mark.parametrize("ask", [DeviceAsk(1), DeviceAsk(1, profile="1g.10gb"), None])
+def test_a_program_with_whole_devices_has_no_such_limit(ask):
+    found = environment((device(0),), ask=ReplicaAsk(Resources(), ask))
+    assert not {"PENSTOCK_DEVICE_MEMORY_BYTES", "XLA_PYTHON_CLIENT_MEM_FRACTION"} & set(found)

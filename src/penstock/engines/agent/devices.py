@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.devices.meter import Held, Meter
     from penstock.devices.samples import DeviceSample
     from penstock.devices.watch import DeviceWatch
+    from penstock.engines.agent.watchdog import Watchdog
 
 FOLDER_CHECK_MS = 1_000
 FIGURES_EVERY_MS = 5_000
@@ -55,6 +56,7 @@ class NodeDevices:
         self._measured_file = folder / "measured"
         self._known = self._former()
         self._meter: Meter | None = None
+        self._watchdog: Watchdog | None = None
         self._measured_at_ms = 0
         self._cpu_us: dict[ReplicaKey, int] = {}
         """Processor time of each replica as of the last figures."""
@@ -73,6 +75,8 @@ class NodeDevices:
         if self._watch.turn(now_ms, self._opened, self._closed, self._measure) and now_ms >= self._measured_at_ms:
             self._measured_at_ms = now_ms + MEASURED_EVERY_MS
             self._keep_measured()
+        if self._watchdog is not None:
+            self._watchdog.turn(now_ms)
         failed = self._replicas.device_faults()
         if not self._watch.samples:
             return DeviceNews(failed, OthersLoad()) if failed else None
@@ -153,9 +157,16 @@ class NodeDevices:
             return
         condition, owners = self._watch.condition, self._owners()
         memory: dict[tuple[ReplicaKey, int], int] = {}
+        unknown: set[tuple[ReplicaKey, int]] = set()
         for index, process in condition.processes():
             if (key := owners.get(process.pid)) is not None:
                 memory[key, index] = memory.get((key, index), 0) + (process.memory_bytes or 0)
+                if process.memory_bytes is None:
+                    unknown.add((key, index))
+        if self._watchdog is not None:
+            fresh = {one.index for one in self._spec.devices if one.vendor == sample.vendor}
+            measured = {held: used for held, used in memory.items() if held not in unknown and held[1] in fresh}
+            self._watchdog.take(sample.at_ms, measured)
         self._meter.take(sample.at_ms, condition.figures_in(sample), self._held(), memory)
 
     def _held(self) -> "list[Held]":
@@ -197,10 +208,12 @@ class NodeDevices:
         from penstock.devices.condition import Host
         from penstock.devices.meter import Meter
         from penstock.devices.watch import DeviceWatch
+        from penstock.engines.agent.watchdog import Watchdog
 
         arguments = ["--folder", str(self._simulated)] if simulated else []
         host = Host(is_ours=lambda pid: pid in self._owners(), started=procfs.start_ticks, user_of=_user_of)
         self._watch, self._meter = DeviceWatch(self._spec.devices, arguments, host), Meter(self._known)
+        self._watchdog = Watchdog(self._replicas)
         return True
 
     def _owners(self) -> dict[int, ReplicaKey]:

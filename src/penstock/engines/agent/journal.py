@@ -41,6 +41,7 @@ class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True):
     devices: tuple[int, ...] = ()
     share_milli: int = 0
     """Of each device."""
+    memory_limit_bytes: int = 0
     mps: int | None = None
     """The device of whose MPS daemon it is a client."""
 
@@ -62,6 +63,7 @@ class JournalReplica(msgspec.Struct):
     cpus: tuple[int, ...] = ()
     devices: tuple[int, ...] = ()
     share_milli: int = 0
+    memory_limit_bytes: int = 0
     mps: int | None = None
 
 
@@ -96,6 +98,7 @@ class Journal:
                 cpus=known.cpus,
                 devices=known.devices,
                 share_milli=known.share_milli,
+                memory_limit_bytes=known.memory_limit_bytes,
                 mps=known.mps,
             )
             lines.append(_encode(base) + b"\n")
@@ -131,6 +134,7 @@ def replay(path: Path) -> dict[ReplicaKey, JournalReplica]:
                 cpus=line.cpus,
                 devices=line.devices,
                 share_milli=line.share_milli,
+                memory_limit_bytes=line.memory_limit_bytes,
                 mps=line.mps,
             )
         elif line.what == "forgotten":

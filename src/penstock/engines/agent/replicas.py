@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
-from penstock.core.model.jobs import CheckpointSpec, ExitInfo
+from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.measured import Measured
 from penstock.core.model.nodes import DeviceFault
 from penstock.core.model.resources import Device, Resources
@@ -22,12 +22,12 @@ from penstock.engines.agent.parts import NodeParts
 from penstock.engines.agent.state_machine import LEASE_OVER
 from penstock.engines.processes import procfs
 from penstock.engines.processes.accounts import cannot_be
-from penstock.engines.processes.boxes import Box, Containment, Usage, kill_inside
+from penstock.engines.processes.boxes import Containment, Running, Usage, kill_inside
 from penstock.engines.processes.cpu_sets import CpuSets
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import Process
 from penstock.engines.processes.reportfiles import thin_report
-from penstock.engines.processes.spawn import NEVER_RAN_CODE, port_is_free, spawn
+from penstock.engines.processes.spawn import NEVER_RAN_CODE, memory_limit_bytes, port_is_free, spawn
 
 if TYPE_CHECKING:  # loaded where a node runs MPS
     from penstock.engines.processes.mps import MpsDaemons
@@ -39,27 +39,6 @@ FREEZE_MAX_MS = 2_000
 """A replica not frozen by then is thawed: a process waits in the kernel, perhaps for long."""
 ORPHAN_WAIT_MS = 2_000
 """How long a new worker waits for the guardian's note about a process that ended between two workers."""
-
-
-class Running(msgspec.Struct):
-    """One replica with processes. `leader` is the program, whose exit counts; the box holds all of them."""
-
-    key: ReplicaKey
-    box: Box
-    pid: int
-    ticks: int
-    checkpoint: CheckpointSpec
-    ours: bool
-    """Whether this worker is its parent; else the guardian notes its exit."""
-    missing_since_ms: int | None = None
-    exit: ExitInfo | None = None
-    stopping: bool = False
-    """It was asked to stop, and has its grace."""
-    save_signal: str = ""
-    """The signal that makes it save and carry on, as its program says."""
-    devices: tuple[int, ...] = ()
-    share_milli: int = 0
-    """Its part of each device."""
 
 
 class Replicas:
@@ -166,8 +145,10 @@ class Replicas:
         account, devices = order.account, tuple(self._devices[i] for i in order.devices)
         cpus = self._own_cpus(key, limits, devices)
         share_milli = order.ask.device_milli // len(order.devices) if order.devices else 0
+        limit_bytes = memory_limit_bytes(order.ask.devices, devices)
         line = JournalLine(key, "spawning", checkpoint=order.checkpoint, limits=limits, account=account, cpus=cpus)
-        self._journal.write(replace(line, devices=order.devices, share_milli=share_milli, mps=mps))
+        line = replace(line, devices=order.devices, share_milli=share_milli, memory_limit_bytes=limit_bytes, mps=mps)
+        self._journal.write(line)
         try:
             closed = closed_files(devices, self._devices.values())
             workload = order.workload_class
@@ -182,7 +163,7 @@ class Replicas:
         box.lead(Process(gate.pid, ticks))
         self._journal.write(JournalLine(key, "started", gate.pid, ticks))
         running = Running(key, box, gate.pid, ticks, order.checkpoint, ours=True)
-        running.devices, running.share_milli = order.devices, share_milli
+        running.devices, running.share_milli, running.memory_limit_bytes = order.devices, share_milli, limit_bytes
         self._add(running)
         gate.open()
         self._begun.append((key, gate.pid))
@@ -223,6 +204,7 @@ class Replicas:
         running = Running(known.key, box, known.pid, known.ticks, known.checkpoint, ours=False)
         running.stopping = known.stopping
         running.devices, running.share_milli = known.devices, known.share_milli
+        running.memory_limit_bytes = known.memory_limit_bytes
         self._add(running)
         return known.pid
 
@@ -318,6 +300,14 @@ class Replicas:
             self._killing.add(key)
             kill_inside(running.box)
 
+    def stop_for(self, key: ReplicaKey, why: str) -> None:
+        """Send the stop signal to a program for what it did: the note of its exit."""
+        running = self.running.get(key)
+        if running is not None and running.exit is None:
+            running.why_stopped = why
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(running.pid, signal.Signals[running.checkpoint.stop_signal])
+
     def _stopped_before(self, key: ReplicaKey) -> bool:
         """Report a replica gone that still waits; return whether it did."""
         if self._waiting.pop(key, None) is None and not (self._parts is not None and self._parts.cancel(key)):
@@ -389,7 +379,8 @@ class Replicas:
             info = ExitInfo(problem="its agent died before it had started")
         elif number == signal.SIGKILL and self._ended_by_lease(running):
             info = ExitInfo(signal=number, problem=LEASE_OVER)
-        elif note := running.box.note():  # of any process inside: a shell outlives the program that was killed
+        elif note := running.why_stopped or running.box.note():
+            # Of any process inside: a shell outlives the program that was killed.
             info = ExitInfo(code=code, signal=number, note=note, observed=True)
         running.exit = info
         if running.stopping and number == signal.Signals[running.checkpoint.stop_signal] and running.box.pids():

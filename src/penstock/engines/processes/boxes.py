@@ -6,7 +6,10 @@ import signal
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
-from penstock.core.model.jobs import WorkloadClass
+import msgspec
+
+from penstock.core.messages.reports import ReplicaKey
+from penstock.core.model.jobs import CheckpointSpec, ExitInfo, WorkloadClass
 from penstock.core.model.resources import Resources
 from penstock.engines.processes.procfs import Process
 from penstock.engines.processes.procfs import Usage as Usage
@@ -116,6 +119,31 @@ class Containment(Protocol):
     def close(self) -> None:
         """Drop the parent of the boxes, if all are gone."""
         ...
+
+
+class Running(msgspec.Struct):
+    """One replica with processes. `leader` is the program, whose exit counts; the box holds all of them."""
+
+    key: ReplicaKey
+    box: Box
+    pid: int
+    ticks: int
+    checkpoint: CheckpointSpec
+    ours: bool
+    """Whether this worker is its parent; else the guardian notes its exit."""
+    missing_since_ms: int | None = None
+    exit: ExitInfo | None = None
+    stopping: bool = False
+    """It was asked to stop, and has its grace."""
+    save_signal: str = ""
+    """The signal that makes it save and carry on, as its program says."""
+    devices: tuple[int, ...] = ()
+    share_milli: int = 0
+    """Its part of each device."""
+    memory_limit_bytes: int = 0
+    """Memory of each device that it may use; 0 where it has them whole."""
+    why_stopped: str = ""
+    """What it did that the agent stops it for; the note of its exit."""
 
 
 def kill_inside(box: Box) -> bool:

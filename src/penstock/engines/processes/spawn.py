@@ -6,15 +6,16 @@ leaves without having run anything. So after a crash "noted" and "ran" cannot be
 its control groups first; no Python process is ever forked for a job.
 """
 
+import contextlib
 import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from penstock import starts
 from penstock.core.messages.orders import StartReplica
-from penstock.core.model.resources import Device
+from penstock.core.model.resources import Device, DeviceAsk
 from penstock.devices.installed import visibility
 from penstock.engines.processes import run_as
 from penstock.engines.processes.accounts import UserAccount, account_of, hand_over, private
@@ -25,6 +26,7 @@ from penstock.privatefiles import PASSED
 
 NEVER_RAN_CODE = 126
 
+_JAX_PART = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _GATE = """
 ulimit -S -c 0
 for file in $PENSTOCK_GATES; do echo $$ > "$file" || exit 126; done
@@ -169,6 +171,7 @@ def replica_environment(
     environment |= dict(order.env)
     key = order.key
     environment |= visibility(devices)
+    environment |= _memory_limits(order.ask.devices, devices, environment)
     environment |= {
         "RANK": str(key.rank),
         "WORLD_SIZE": str(order.world_size),
@@ -192,6 +195,27 @@ def replica_environment(
     if order.array_id is not None:
         environment |= {"PENSTOCK_ARRAY_ID": str(order.array_id), "PENSTOCK_ARRAY_INDEX": str(order.array_index)}
     return environment
+
+
+def memory_limit_bytes(ask: DeviceAsk | None, devices: Sequence[Device]) -> int:
+    """Return the memory of its device that a replica with a fraction may use; 0 where nothing of its kind limits it."""
+    if ask is None or ask.whole or ask.profile or not devices or not devices[0].memory_bytes:
+        return 0
+    return ask.memory_of(devices[0])
+
+
+def _memory_limits(ask: DeviceAsk | None, devices: Sequence[Device], known: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which a program with a part of a device limits its framework; none for whole devices.
+
+    JAX reads its own at the start; a job may ask for less there.
+    """
+    limit = memory_limit_bytes(ask, devices)
+    if not limit:
+        return {}
+    part = min(1.0, limit / devices[0].memory_bytes)
+    with contextlib.suppress(ValueError):
+        part = min(part, float(known.get(_JAX_PART, "1")))
+    return {"PENSTOCK_DEVICE_MEMORY_BYTES": str(limit), _JAX_PART: f"{part:.4f}"}
 
 
 def port_is_free(address: str, port: int) -> bool:
