@@ -98,6 +98,9 @@ def _of_programs(event: ev.AnyEvent) -> str:
             return f"attempt {event.attempt} resumed at step {event.step:,}{lost}"
         case ev.ProgressNoted():
             return f"step {event.step:,}{_gauges(event)}"
+        case ev.UseNoted():
+            never = f"; {counted(event.untouched, 'device')} never used" if event.untouched else ""
+            return f"devices busy {event.busy_milli // 10} % of {format_duration(event.covered_ms)}, as measured{never}"
         case ev.SaveSignalNoted():
             return f"saves and continues on {event.signal}" if event.signal else "no longer saves on a signal"
         case ev.HangFound():

@@ -54,7 +54,7 @@ def usage(
 
 
 _USAGE_COLUMNS = ("device-hours", "measured", "used", "idle", "CPU-hours", "GiB-hours", "kWh", "jobs", "attempts")
-_WASTE_COLUMNS = ("device-hours", "used", "waits for data", "hangs", "not known")
+_WASTE_COLUMNS = ("device-hours", "used", "waits for data", "hangs", "unused", "not known")
 
 
 def _show(names: list[str], columns: tuple[str, ...], rows: list[tuple[Any, tuple[str, ...]]], kind: type) -> None:
@@ -75,6 +75,7 @@ def _usage_cells(row: UsageRow) -> tuple[str, ...]:
 
 
 def _waste_cells(row: WasteRow, found: WasteList) -> tuple[str, ...]:
-    times = (row.device_milli_ms, row.used_milli_ms, row.data_milli_ms, row.hang_milli_ms, row.unknown_milli_ms)
+    idle = (row.data_milli_ms, row.hang_milli_ms, row.unused_milli_ms)
+    times = (row.device_milli_ms, row.used_milli_ms, *idle, row.unknown_milli_ms)
     amounts = (row.idle_cost, row.unknown_cost, row.cost) if found.priced else ()
     return (*(f"{time / HOUR_MILLI_MS:,.2f}" for time in times), *(money(one, found.digits) for one in amounts))

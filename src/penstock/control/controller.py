@@ -20,6 +20,7 @@ from penstock.control.hangs import Inspections
 from penstock.control.leases import Leases, NodeChecks
 from penstock.control.progress import Pulses
 from penstock.control.report_filter import heard
+from penstock.control.uses import Uses
 from penstock.core.config.diff import digest
 from penstock.core.cycle.triggers import PlanClock
 from penstock.core.lifecycle import (
@@ -94,6 +95,7 @@ class Controller:
         self.leases = Leases()
         self._pulses = Pulses()
         self._inspections = Inspections(self._pulses)
+        self._uses = Uses()
         self._checks = NodeChecks()
         self._confirmed_ms = 0
         self._snapshot_seq = 0
@@ -409,6 +411,7 @@ class Controller:
                 self.reached[seen.key.job_id] = seen.step
         self._pulses.note(self.state, report, self._clock.monotonic_ms())
         self._inspections.note(report)
+        self._uses.note(tx, report, self._clock.monotonic_ms())
         reports.on_report(tx, report)
         return msg.ReportTaken(report.seq, ())
 
@@ -428,6 +431,7 @@ class Controller:
                 reports.lose_node(tx, name, "no heartbeat within its lease", heard_ms)
         reports.on_time(tx)
         self._pulses.tell(tx, now_ms)
+        self._uses.tell(tx, now_ms)
         self._inspections.conclude(tx, now_ms)
         self.plan_clock.time_passes(self._clock.unix_ms())
 

@@ -20,7 +20,7 @@ from penstock.control.inbox import SERVER, Inbox, InboxFull, Item, OnReply
 from penstock.control.metrics import MemoryMetrics
 from penstock.control.standby import Standby
 from penstock.core.cycle.alternatives import PlanChooser
-from penstock.core.messages.reports import NodeReport
+from penstock.core.messages.reports import NodeFigures, NodeReport
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import StaleEpoch, StoreError
 from penstock.core.model.events import Record
@@ -138,7 +138,10 @@ class ControlService:
 
         if report.figures is not None:
             self.figures.take(report.node, self.controller.state.nodes, report.figures, self._clock.unix_ms())
-            report = replace(report, figures=None)
+            measured = tuple(
+                use for use in report.figures.replicas if use.measured is not None and use.measured.measured_ms
+            )
+            report = replace(report, figures=NodeFigures(replicas=measured) if measured else None)
         self._ask_for_node(report, taken, session)
 
     def on_alive(self, nodes: Sequence[tuple[NodeName, Incarnation]]) -> None:

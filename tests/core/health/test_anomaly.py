@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.explain.reasons import ALERTS
-from penstock.core.health.anomaly import anomalies
+from penstock.core.explain.why import explain
+from penstock.core.health.anomaly import UNTOUCHED_AFTER_MS, anomalies
 from penstock.core.model.answers import OF_RUNNING
-from penstock.core.model.events import CheckpointSaved, HangFound
+from penstock.core.model.events import CheckpointSaved, HangFound, UseNoted
 from penstock.core.status.alerts import alerts
 from penstock.testing.harness import cluster, note
 from tests.core.elastic.test_elastic_plan import MINUTE, elastic
@@ -55,6 +56,20 @@ def test_steps_twice_as_long_as_the_fastest_are_told_after_a_minute():
         "it runs on n0"
     )
     assert alert.resolve.endswith("a job that saves can be moved: penstock drain n0 --evict")
+
+
+def test_devices_that_were_never_used_are_told_once_it_has_run_for_long():
+    w, job = training()
+    w.emit(UseNoted(job, 1, 60_000, 400, untouched=1))
+    w.now += UNTOUCHED_AFTER_MS - 1
+    assert told(w) == []
+    assert "never" not in explain(w.state, w.job(job), w.now).text
+    w.now += 1
+    (alert,) = alerts(w.state, w.now)
+    assert (alert.code, alert.text) == ("untouched", "its programs have never used 1 of its 2 devices")
+    assert explain(w.state, w.job(job), w.now).text.endswith("; it has never used 1 device of its own")
+    w.emit(UseNoted(job, 1, 60_000, 400))
+    assert told(w) == []
 
 
 @pytest.mark.parametrize(("fastest_ms", "now_ms"), [(200, 399), (4, 9), (0, 500)])

@@ -61,7 +61,7 @@ def test_each_moment_is_used_or_idle_or_not_known():
     w.now += 60 * MINUTE
     w.exit_replica(job)
     (row,) = waste(w)
-    assert times(row) == {"used": 2 * (3 + 20), "data": 2 * 9, "hang": 0, "unknown": 2 * (60 + 40)}
+    assert times(row) == {"used": 2 * (3 + 20), "data": 2 * 9, "hang": 0, "unused": 0, "unknown": 2 * (60 + 40)}
     assert row.device_milli_ms == 2_000 * 132 * MINUTE
 
 
@@ -72,7 +72,10 @@ def test_money_is_what_that_time_cost_with_all_that_was_held():
     w.now += 2 * HOUR
     w.exit_replica(job)
     (row,) = waste(w)
-    assert (row.cost, costs(row)) == (600, {"used": 450, "data": 150, "hang": 0, "unknown": 0, "not_held": 0})
+    assert (row.cost, costs(row)) == (
+        600,
+        {"used": 450, "data": 150, "hang": 0, "unused": 0, "unknown": 0, "not_held": 0},
+    )
 
 
 def test_a_hang_is_idle_since_the_last_step():
@@ -82,10 +85,10 @@ def test_a_hang_is_idle_since_the_last_step():
     w.now += 15 * MINUTE
     w.emit(ev.HangFound(job, 1, 1, (0,), "rank 0 waits", 5 * MINUTE))
     w.now += 300 * MINUTE
-    assert times(waste(w)[0]) == {"used": 10, "data": 0, "hang": 305, "unknown": 0}
+    assert times(waste(w)[0]) == {"used": 10, "data": 0, "hang": 305, "unused": 0, "unknown": 0}
     note(w, job, 2)
     w.now += 10 * MINUTE
-    assert times(waste(w)[0]) == {"used": 20, "data": 0, "hang": 305, "unknown": 0}
+    assert times(waste(w)[0]) == {"used": 20, "data": 0, "hang": 305, "unused": 0, "unknown": 0}
 
 
 def test_a_hang_that_is_described_anew_is_one():
@@ -99,7 +102,7 @@ def test_a_hang_that_is_described_anew_is_one():
     w.now += 10 * MINUTE
     w.emit(ev.CheckpointSaved(job, 1, 2))
     w.now += 10 * MINUTE
-    assert times(waste(w)[0]) == {"used": 6, "data": 0, "hang": 24, "unknown": 10}
+    assert times(waste(w)[0]) == {"used": 6, "data": 0, "hang": 24, "unused": 0, "unknown": 10}
 
 
 def test_the_same_numbers_again_are_no_news():
@@ -108,7 +111,7 @@ def test_the_same_numbers_again_are_no_news():
     for _ in range(6):
         note(w, job, 7, data_wait_milli=500)
         w.now += 10 * MINUTE
-    assert times(waste(w)[0]) == {"used": 10, "data": 10, "hang": 0, "unknown": 40}
+    assert times(waste(w)[0]) == {"used": 10, "data": 10, "hang": 0, "unused": 0, "unknown": 40}
 
 
 def test_what_is_billed_and_not_held_is_apart():
@@ -125,7 +128,7 @@ def test_what_is_billed_and_not_held_is_apart():
     w.now += HOUR
     tariff = Tariff((Price("memory", 1_000_000), Price("cpu", 1_000_000)))
     (row,) = waste(w, tariff=tariff)
-    assert costs(row) == {"used": 1_000, "data": 0, "hang": 0, "unknown": 0, "not_held": 100}
+    assert costs(row) == {"used": 1_000, "data": 0, "hang": 0, "unused": 0, "unknown": 0, "not_held": 100}
     short = running(w)
     note(w, short, 1)
     w.now += MINUTE
@@ -133,7 +136,51 @@ def test_what_is_billed_and_not_held_is_apart():
     at_least = Tariff((Price("device", 60_000_000),), minimum_ms=10 * MINUTE)
     w.now += HOUR
     row = next(row for row in waste(w, "job", tariff=at_least) if row.job == short)
-    assert costs(row) == {"used": 100, "data": 0, "hang": 0, "unknown": 0, "not_held": 900}
+    assert costs(row) == {"used": 100, "data": 0, "hang": 0, "unused": 0, "unknown": 0, "not_held": 900}
+
+
+def measure(w, job, busy_milli, covered_ms=10 * MINUTE):
+    w.emit(ev.UseNoted(job, w.attempt(job).number, covered_ms, busy_milli))
+
+
+def test_the_measured_use_of_devices_counts_where_the_program_says_nothing():
+    w = cluster(1, 2)
+    job = running(w, 2)
+    for busy_milli in (0, 500):
+        w.now += 10 * MINUTE
+        measure(w, job, busy_milli)
+    w.now += 10 * MINUTE
+    measure(w, job, 1_000, covered_ms=4 * MINUTE)
+    w.exit_replica(job)
+    (row,) = waste(w)
+    assert times(row) == {"used": 2 * (5 + 4), "data": 0, "hang": 0, "unused": 2 * (10 + 5), "unknown": 2 * 6}
+    assert (row.idle_milli_ms, row.idle_cost) == (row.unused_milli_ms, row.unused_cost)
+
+
+def test_what_a_program_says_of_itself_goes_before_what_is_measured():
+    """It says that it waits for data half of the time, for 20 minutes; then nothing more."""
+    w = cluster(1, 1)
+    job = running(w)
+    w.now += 10 * MINUTE
+    measure(w, job, 0)
+    note(w, job, 1, data_wait_milli=500)
+    for _ in range(3):
+        w.now += 10 * MINUTE
+        measure(w, job, 100)
+    w.exit_replica(job)
+    assert times(waste(w)[0]) == {"used": 10 + 1, "data": 10, "hang": 0, "unused": 10 + 9, "unknown": 0}
+
+
+def test_measured_time_is_measured_use_in_the_usage_too():
+    w = cluster(1, 1)
+    job = running(w)
+    w.now += 10 * MINUTE
+    measure(w, job, 300)
+    w.exit_replica(job)
+    found = Consumption(("tenant",), 0, w.now)
+    found.take(w.records)
+    (row,) = found.rows()
+    assert (row.measured_milli_ms, row.used_milli_ms) == (1_000 * 10 * MINUTE, 1_000 * 3 * MINUTE)
 
 
 def test_without_prices_there_is_the_time_alone():
@@ -157,7 +204,7 @@ def test_a_span_cuts_what_reaches_over_it():
 
 
 def noted(rng, entries):
-    """Return a history in which attempts tell of themselves, hang, and are silent."""
+    """Return a history in which attempts tell of themselves, hang, and are silent; some are measured."""
     found = list(entries)
     for begin_ms, event in entries:
         if not isinstance(event, ev.AttemptAllocated):
@@ -172,6 +219,8 @@ def noted(rng, entries):
             told = ev.ProgressNoted(event.job_id, 1, rng.choice((step, 1)), gauges)
             if rng.random() < 0.1:
                 told = ev.HangFound(event.job_id, 1, step, (), "hangs", rng.choice((0, MINUTE, HOUR)))
+            if rng.random() < 0.4:
+                told = ev.UseNoted(event.job_id, 1, rng.choice((MINUTE, 10 * MINUTE, DAY)), rng.choice((0, 7, 1_000)))
             found.append((at_ms, told))
     ordered = sorted(found, key=lambda one: one[0])
     return [ev.Record(seq, time_ms, event) for seq, (time_ms, event) in enumerate(ordered, 1)]

@@ -16,8 +16,9 @@ from penstock.core.model.events import (
     HangFound,
     IdleNoted,
     ReplicaFrozen,
+    UseNoted,
 )
-from penstock.core.state.idleness import SILENT_MS, idle_for_ms, idle_of, makes_room
+from penstock.core.state.idleness import MEASURED_HOLDS_MS, SILENT_MS, idle_for_ms, idle_of, makes_room
 from penstock.testing.harness import World, cluster, follow, note
 
 MINUTE = 60_000
@@ -85,6 +86,81 @@ def test_who_tells_nothing_new_for_long_is_not_known_to_be_idle():
         note(w, job, 7, step_ms=1_000, data_wait_milli=950)  # the server notes it again; the program said nothing
     assert idle_of(w.job(job), last + SILENT_MS) is not None
     assert idle_of(w.job(job), last + SILENT_MS + 1) is None
+
+
+# What is measured.
+
+
+def measured(w, job, busy_milli, covered_ms=10 * MINUTE, untouched=0):
+    w.emit(UseNoted(job, w.attempt(job).number, covered_ms, busy_milli, untouched))
+
+
+@pytest.mark.parametrize(("busy_milli", "idle"), [(0, True), (99, True), (100, False), (1_000, False)])
+def test_whose_devices_are_measured_busy_for_less_than_a_tenth_of_the_time_is_idle(busy_milli, idle):
+    w = cluster(1, 1)
+    job = idle_job(w, 0, saves=False)
+    begun = w.now
+    w.now += SILENT_MS + 10 * MINUTE
+    measured(w, job, busy_milli)
+    found = idle_of(w.job(job), w.now)
+    assert (found is not None) == idle
+    assert w.state.indexes.idle == {job}  # by its own last words, or as measured
+    if idle:
+        assert (found.cause, found.since_ms) == ("unused", begun + SILENT_MS)
+        assert found.text == f"uses its devices {busy_milli // 10} % of the time, as measured"
+
+
+def test_a_program_that_says_nothing_is_idle_since_its_devices_are():
+    w = cluster(1, 1, queues=queue())
+    job = w.submit(1)
+    w.run(job)
+    begun = w.now
+    for _ in range(3):
+        time_passes(w, 10 * MINUTE)
+        measured(w, job, 20)
+    assert idle_of(w.job(job), w.now).since_ms == begun
+    assert said(w) == [(job, "unused", 30 * MINUTE)]
+    assert "uses its devices 2 % of the time" in explain(w.state, w.job(job), w.now).text
+    measured(w, job, 800)
+    assert idle_of(w.job(job), w.now) is None
+    for _ in range(4):
+        time_passes(w, 10 * MINUTE)
+        measured(w, job, 0)
+    time_passes(w, 1)
+    assert [one[:2] for one in said(w)] == [(job, "unused")] * 2
+
+
+def test_what_a_program_says_goes_before_what_is_measured_as_long_as_it_holds():
+    w = cluster(1, 1)
+    job = w.submit(1)
+    w.run(job)
+    note(w, job, 1, step_ms=1_000)
+    w.now += 10 * MINUTE
+    measured(w, job, 0)
+    assert idle_of(w.job(job), w.now) is None
+    w.now += SILENT_MS - 10 * MINUTE + 1
+    assert idle_of(w.job(job), w.now).cause == "unused"
+
+
+def test_a_measurement_that_is_not_renewed_is_no_longer_known():
+    w = cluster(1, 1)
+    job = w.submit(1)
+    w.run(job)
+    measured(w, job, 0)
+    assert idle_of(w.job(job), w.now + MEASURED_HOLDS_MS) is not None
+    assert idle_of(w.job(job), w.now + MEASURED_HOLDS_MS + 1) is None
+
+
+def test_another_attempt_is_not_idle_for_what_was_measured_of_the_last():
+    w = cluster(1, 1)
+    job = w.submit(1, retries_max=1)
+    w.run(job)
+    measured(w, job, 0)
+    w.exit_replica(job, code=1)
+    w.now += 5 * MINUTE
+    w.run(job)
+    assert idle_of(w.job(job), w.now) is None
+    assert w.state.indexes.idle == set()
 
 
 def test_what_takes_long_steps_is_known_for_longer():

@@ -183,6 +183,8 @@ ALERTS: dict[str, Reason] = {
     "loss_not_finite": Reason("the loss of a training is NaN or infinite", "resume from an earlier checkpoint"),
     "slow_steps": Reason("a step takes at least twice as long as the fastest noted at this size", "look at its nodes"),
     "starved": Reason("a job with devices waits for data more than half of its time", "more loader workers, or CPUs"),
+    "untouched": Reason("a program has run for 20 minutes and never used some of its devices, as nodes measured",
+                        "ask for fewer devices, or let the program use them"),
     "node_closed": Reason("a node failed repeatedly", "look at the node, then open it"),
     "device_closed": Reason("devices of a node failed, or a user closed them",
                             "look at the node; penstock devices open NODE INDEX"),

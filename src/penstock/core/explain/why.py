@@ -15,6 +15,7 @@ from penstock.core.explain.rights import rights
 from penstock.core.explain.scene import Scene
 from penstock.core.explain.shortage import shortages
 from penstock.core.explain.start import WAITING_SEEN_MAX, Estimator, start_bound
+from penstock.core.health.anomaly import is_untouched
 from penstock.core.model.explanation import Awaiting, Constraint, Explanation, Stop
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Attempt, Job, StopOrder
@@ -234,7 +235,7 @@ def _not_waiting(job: Job, snapshot: Snapshot, now_ms: int) -> Explanation:
     if attempt.stop is None:
         kept = why_not_larger(job, snapshot.config.settings, now_ms)
         text = f"attempt {attempt.number} is {job.state} on {where}" + (f"; {kept}" if kept else "")
-        text += _idle(job, snapshot, now_ms)
+        text += _untouched(job, now_ms) + _idle(job, snapshot, now_ms)
         return Explanation(job.id, job.state, job.state, text)
     stop = attempt.stop
     left_ms = max(0, stop.requested_ms + stop.grace_ms - now_ms)
@@ -242,6 +243,10 @@ def _not_waiting(job: Job, snapshot: Snapshot, now_ms: int) -> Explanation:
     text = f"attempt {attempt.number} on {where} is being stopped: {why_stopped(stop)}"
     blockers = () if stop.beneficiary is None else (stop.beneficiary,)
     return Explanation(job.id, job.state, stop.reason, text, blockers=blockers, stop=told)
+
+
+def _untouched(job: Job, now_ms: int) -> str:
+    return f"; it has never used {counted(job.use.untouched, 'device')} of its own" if is_untouched(job, now_ms) else ""
 
 
 def _idle(job: Job, snapshot: Snapshot, now_ms: int) -> str:

@@ -17,6 +17,8 @@ SLOW_FACTOR = 2
 SLOW_LEAST_MS = 10
 """Shorter steps are reported too coarsely, and vary too much, to call one slow."""
 STARVED_ABOVE_MILLI = 500
+UNTOUCHED_AFTER_MS = 1_200_000
+"""Programs may load data and models for long before they first use a device."""
 FIRST_NOTE_REPORTS = 5
 """The first note of an attempt comes with its fourth report of a step (`engines/processes/progress.py`)."""
 
@@ -34,6 +36,8 @@ def anomalies(job: Job, now_ms: int) -> Iterator[Anomaly]:
     attempt, told = job.undisturbed, job.progress
     if attempt is None or told.hang:
         return
+    if is_untouched(job, now_ms):
+        yield _untouched(job)
     if told.noted_attempt != attempt.number:
         if first_report_overdue(job, now_ms):
             yield _no_report(job, attempt, now_ms)
@@ -49,6 +53,13 @@ def anomalies(job: Job, now_ms: int) -> Iterator[Anomaly]:
         yield _slow(job, known)
     if job.ask.device_milli and told.gauges.data_wait_milli > STARVED_ABOVE_MILLI:
         yield _starved(job)
+
+
+def is_untouched(job: Job, now_ms: int) -> bool:
+    """Return whether a program that has run for long has never used some of its devices, as its nodes measured."""
+    attempt = job.undisturbed
+    ran = attempt is not None and job.use.attempt == attempt.number and attempt.worked_ms(now_ms) >= UNTOUCHED_AFTER_MS
+    return ran and job.use.untouched > 0
 
 
 def first_report_overdue(job: Job, now_ms: int) -> bool:
@@ -69,6 +80,13 @@ def _no_report(job: Job, attempt: Attempt, now_ms: int) -> Anomaly:
     text = f"attempt {attempt.number} has run for {ran} and reported no step; attempt {before} reported steps"
     resolve = f"see what it does: penstock logs {job.id}; or cancel it: penstock cancel {job.id}"
     return Anomaly("no_report", text, resolve)
+
+
+def _untouched(job: Job) -> Anomaly:
+    never, all_of = job.use.untouched, sum(len(r.place.devices) for r in (job.attempt.replicas if job.attempt else ()))
+    text = f"its programs have never used {never} of its {counted(all_of, 'device')}"
+    resolve = f"ask for fewer devices, or see why it does not use them: penstock logs {job.id}; "
+    return Anomaly("untouched", text, resolve + "a program built without support for the devices runs on CPUs alone")
 
 
 def _no_number(job: Job) -> Anomaly:

@@ -14,6 +14,7 @@ from penstock.core.model.ids import NodeName
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.quantities import format_duration, listed
 from penstock.core.model.words import counted
+from penstock.core.state.idleness import BUSY_LEAST_MILLI
 
 EVIDENCE_MAX = 40
 SEEN_AGAIN = 2
@@ -96,6 +97,12 @@ _SIGNALS: dict[int, tuple[Cause, str, str]] = {
 }
 
 
+_AGAINST_IDLE = {
+    "data": "give it more loader workers or faster storage",
+    "unused": "see whether its program uses the devices at all, or ask for fewer",
+}
+
+
 def diagnosis(records: Sequence[ev.Record]) -> Diagnosis:
     """Return what the records of a job say. They are all of one job, in order, the first its submit."""
     found = _Reading(records)
@@ -141,6 +148,9 @@ class _Reading:
                 self._note(record, event.text)
             case ev.CheckpointSaved() | ev.ProgressNoted() if self.hang is not None and event.step > self.hang.step:
                 self.hang = None  # it goes on
+            case ev.UseNoted():
+                if event.busy_milli >= BUSY_LEAST_MILLI and self.idle is not None and self.idle.cause == "unused":
+                    self.idle = None  # it works again
             case ev.IdleNoted():
                 self.idle = event
                 self._note(record, event.text or f"idle for {format_duration(event.idle_ms)}")
@@ -184,9 +194,7 @@ class _Reading:
         if self.state == "running" and self.hang is not None:
             return "hang", f"it hangs: {self.hang.text}", [*self._on_hang()]
         if self.state == "running" and self.idle is not None:
-            hint = (
-                "give it more loader workers or faster storage" if self.idle.cause == "data" else "look at its output"
-            )
+            hint = _AGAINST_IDLE.get(self.idle.cause, "look at its output")
             return "idle", f"its devices are idle: {self.idle.text}", [hint]
         if self.state == "running" and not self.failures:
             return "", "nothing is known to be wrong", []

@@ -20,8 +20,7 @@ from penstock.core.model.answers import WasteRow
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.prices import Billing, Resource
 
-KINDS = ("used", "data", "hang", "unknown", "not_held")
-IDLE_KINDS = ("data", "hang")
+KINDS = ("used", "data", "hang", "unused", "unknown", "not_held")
 _SessionKey = tuple[JobId, AttemptNumber, Rank, int]
 _RowKey = tuple[object, ...]
 

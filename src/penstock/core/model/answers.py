@@ -99,8 +99,8 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
     resolve: str
 
 
-OF_RUNNING = frozenset({"hung", "no_report", "loss_not_finite", "slow_steps", "starved", "node_closed", "device_closed",
-                        "gang_in_part"})  # fmt: skip
+OF_RUNNING = frozenset({"hung", "no_report", "loss_not_finite", "slow_steps", "starved", "untouched", "node_closed",
+                        "device_closed", "gang_in_part"})  # fmt: skip
 """Codes of `Alert` that are not about jobs that wait."""
 
 
@@ -244,9 +244,9 @@ class UsageRow(msgspec.Struct):
     cpu_milli_ms: int = 0
     memory_byte_ms: int = 0
     measured_milli_ms: int = 0
-    """Device time whose use the programs reported."""
+    """Device time whose use programs reported, or nodes measured."""
     used_milli_ms: int = 0
-    """Of that, the time in which they did not wait for data, and did not hang."""
+    """Of that, the time in which they did not wait for data, and did not hang; measured: in which devices computed."""
     jobs: int = 0
     attempts: int = 0
     energy_mj: int = 0
@@ -272,23 +272,26 @@ class WasteRow(msgspec.Struct):
     """Idle: programs waited for data."""
     hang_milli_ms: int = 0
     """Idle: programs made no step, and the hang was found."""
+    unused_milli_ms: int = 0
+    """Idle: programs reported nothing, and nodes measured that devices did not compute."""
     unknown_milli_ms: int = 0
-    """Its use was not reported."""
+    """Its use was neither reported nor measured."""
     cost: int = 0
     used_cost: int = 0
     data_cost: int = 0
     hang_cost: int = 0
+    unused_cost: int = 0
     unknown_cost: int = 0
     not_held_cost: int = 0
     """Cost of memory while suspended, and of minimum periods."""
 
     @property
     def idle_milli_ms(self) -> int:
-        return self.data_milli_ms + self.hang_milli_ms
+        return self.data_milli_ms + self.hang_milli_ms + self.unused_milli_ms
 
     @property
     def idle_cost(self) -> int:
-        return self.data_cost + self.hang_cost
+        return self.data_cost + self.hang_cost + self.unused_cost
 
 
 class PlannedPlace(msgspec.Struct, frozen=True):

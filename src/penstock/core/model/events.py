@@ -282,12 +282,25 @@ class IdleNoted(Event, tag=True, frozen=True, omit_defaults=True):
     job_id: JobId
     attempt: AttemptNumber
     cause: str
-    """`data`: it waits for data; `hang`: it makes no step."""
+    """`data`: it waits for data; `hang`: it makes no step; `unused`: its devices do nothing, as measured."""
     idle_ms: int
     """For how long, when it was said."""
     text: str = ""
     reclaim: bool = False
     """From now on it may be preempted for a waiting job that fits there."""
+
+
+class UseNoted(Event, tag=True, frozen=True, omit_defaults=True):
+    """What the nodes of an attempt measured of its devices lately."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    covered_ms: int
+    """Of the time until this record, as much as was measured."""
+    busy_milli: int
+    """Part of it in which its devices computed, on average over them."""
+    untouched: int = 0
+    """Devices that its programs have never used so far."""
 
 
 class SaveSignalNoted(Event, tag=True, frozen=True, omit_defaults=True):
@@ -376,6 +389,7 @@ AnyEvent = (
     | HangFound
     | IdleNoted
     | SaveSignalNoted
+    | UseNoted
     | AttemptEnded
     | JobRequeued
     | JobFinished

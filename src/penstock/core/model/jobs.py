@@ -24,7 +24,7 @@ from penstock.core.model.ids import (
     TenantName,
     UserName,
 )
-from penstock.core.model.measured import Measured
+from penstock.core.model.measured import Measured, UseMark
 from penstock.core.model.progress import Progress
 
 JobState = Literal["waiting", "starting", "running", "suspended", "stopping", "succeeded", "failed", "cancelled"]
@@ -316,6 +316,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """Its array is at its limit of members that run or have their turn."""
     measured: Measured | None = None
     """What its replicas have used that have ended, of all attempts; None: not measured."""
+    use: UseMark = UseMark()
     edited_seq: int = 0
     """The record of its last edit: plans that do not know it decide nothing about the job."""
     protected: str = ""

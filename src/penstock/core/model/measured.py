@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from penstock.core.model.ids import AttemptNumber
+
 POWER_MAX_MW = 5_000_000
 """Of one device: a report above it is wrong. The strongest accelerators draw 1.4 kW."""
 
@@ -38,6 +40,17 @@ class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
     def mean_power_mw(self) -> int | None:
         """Mean power of one device while its energy was measured."""
         return self.energy_mj * 1000 // self.powered_ms if self.energy_mj is not None and self.powered_ms else None
+
+
+class UseMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the log last said of the measured use of a job's devices (`UseNoted`); times are unix ms."""
+
+    attempt: AttemptNumber = AttemptNumber(0)
+    noted_ms: int = 0
+    busy_milli: int = 0
+    untouched: int = 0
+    idle_since_ms: int = 0
+    """Since when they have been idle; 0: they are not."""
 
 
 _SUMMED = ("measured_ms", "busy_ms", "powered_ms", "energy_mj", "cpu_ms")

@@ -12,19 +12,34 @@ note.
 
 from msgspec.structs import replace
 
-from penstock.core.model.events import CheckpointSaved, HangFound, IdleNoted, ProgressNoted, SaveSignalNoted
+from penstock.core.model.events import (
+    CheckpointSaved,
+    HangFound,
+    IdleNoted,
+    JobResumed,
+    ProgressNoted,
+    SaveSignalNoted,
+    UseNoted,
+)
 from penstock.core.model.ids import AttemptNumber
 from penstock.core.model.jobs import Job
 from penstock.core.model.progress import SIZES_MAX, Gauges, Mark, Progress, SizeNoted
-from penstock.core.state.idleness import after_event, after_note
+from penstock.core.state.idleness import after_event, after_note, after_use
 
 DRIFT_SHARE = 8
 """The rest of a run is worth another note when it is off by more than this part of it."""
 DRIFT_LEAST_MS = 10_000
 
 
-def noted(job: Job, event: ProgressNoted | HangFound | IdleNoted | SaveSignalNoted, time_ms: int) -> Job:
+OfAttempt = ProgressNoted | HangFound | IdleNoted | JobResumed | SaveSignalNoted | UseNoted
+
+
+def noted(job: Job, event: OfAttempt, time_ms: int) -> Job:
     """Return the job once this was noted of its present attempt."""
+    if isinstance(event, JobResumed):
+        return replace(job, progress=replace(job.progress, step=event.step, resumed_attempt=event.attempt))
+    if isinstance(event, UseNoted):
+        return after_use(job, event, time_ms)
     if isinstance(event, SaveSignalNoted):
         return replace(job, progress=replace(job.progress, save_signal=event.signal, save_attempt=event.attempt))
     if not isinstance(event, ProgressNoted):

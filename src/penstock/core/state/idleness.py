@@ -1,7 +1,8 @@
-"""When an attempt counts as idle while it holds its places: by its own reports, or by a hang that was found.
+"""When an attempt counts as idle while it holds its places: by its own reports, a hang that was found, or as measured.
 
 Three cases are kept apart. A program that waits for data for nine tenths of its time, or hangs, is *idle*. A program
-that makes steps is not. A program without a new report for long is *not known*, which never counts as idle. A
+that makes steps is not. Of a program without a new report for long the measured use of its devices decides, while its
+nodes measure it: below a tenth of the time it is idle. Otherwise it is *not known*, which never counts as idle. A
 suspended attempt holds nothing that others want.
 """
 
@@ -11,17 +12,22 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from penstock.core.model.cluster import IdleRule
-from penstock.core.model.events import HangFound, IdleNoted
+from penstock.core.model.events import HangFound, IdleNoted, UseNoted
 from penstock.core.model.ids import QueueName
 from penstock.core.model.jobs import Job
+from penstock.core.model.measured import UseMark
 from penstock.core.model.progress import Gauges, Progress
 from penstock.core.model.quantities import format_duration
 
-IdleCause = Literal["data", "hang"]
+IdleCause = Literal["data", "hang", "unused"]
 IDLE_ABOVE_MILLI = 900
 """An attempt that waits for data for more of its time than this counts as idle as a whole."""
 SILENT_MS = 1_200_000
 """Time for which a program's report holds: changes are noted within half of it (`control/progress.py`)."""
+BUSY_LEAST_MILLI = 1000 - IDLE_ABOVE_MILLI
+"""An attempt whose devices are measured busy for less of the time is idle."""
+MEASURED_HOLDS_MS = 1_500_000
+"""Time for which a measurement holds: the next is noted after less than half of it (`control/uses.py`)."""
 SILENT_REPORTS = 3
 """Its own steps, or reports, for which it holds where those take longer."""
 
@@ -53,11 +59,20 @@ def idle_of(job: Job, now_ms: int) -> Idle | None:
     attempt, told = job.undisturbed, job.progress
     if attempt is None or not is_marked(job):
         return None
-    if told.hang:
-        return Idle(told.idle_since_ms, "hang", f"makes no step: {told.hang}")
-    if not waits_idle(told.gauges) or now_ms - attempt.idle_ms - told.told_ms > known_for_ms(told.gauges):
+    held_ms = 0
+    if told.noted_attempt == attempt.number:  # its own words first, as long as they hold
+        if told.hang:
+            return Idle(told.idle_since_ms, "hang", f"makes no step: {told.hang}")
+        held_ms = told.told_ms + known_for_ms(told.gauges)
+        if now_ms - attempt.idle_ms <= held_ms:
+            if not waits_idle(told.gauges):
+                return None
+            return Idle(told.idle_since_ms, "data", f"waits for data {told.gauges.data_wait_milli // 10} % of the time")
+    use = job.use
+    if not _measured_idle(job) or now_ms - use.noted_ms > MEASURED_HOLDS_MS:
         return None
-    return Idle(told.idle_since_ms, "data", f"waits for data {told.gauges.data_wait_milli // 10} % of the time")
+    text = f"uses its devices {use.busy_milli // 10} % of the time, as measured"
+    return Idle(max(held_ms, use.idle_since_ms), "unused", text)
 
 
 def idle_for_ms(job: Job, idle: Idle, now_ms: int) -> int:
@@ -78,9 +93,27 @@ def makes_room(job: Job, rules: Mapping[QueueName, IdleRule], now_ms: int) -> bo
 
 
 def is_marked(job: Job) -> bool:
-    """Return whether the last note of the present attempt says that it is idle."""
+    """Return whether the last note of the present attempt, by its program or its nodes, says that it is idle."""
+    return _says_idle(job) or _measured_idle(job)
+
+
+def _says_idle(job: Job) -> bool:
     attempt, told = job.attempt, job.progress
     return attempt is not None and told.noted_attempt == attempt.number and told.idle_since_ms > 0
+
+
+def _measured_idle(job: Job) -> bool:
+    return job.attempt is not None and job.use.attempt == job.attempt.number and job.use.idle_since_ms > 0
+
+
+def after_use(job: Job, event: UseNoted, time_ms: int) -> Job:
+    """Return the job once the measured use of its devices was noted."""
+    before = job.use if job.use.attempt == event.attempt else UseMark()
+    idle = event.busy_milli < BUSY_LEAST_MILLI
+    since_ms = (before.idle_since_ms or max(1, time_ms - event.covered_ms)) if idle else 0
+    use = UseMark(event.attempt, time_ms, event.busy_milli, event.untouched, since_ms)
+    noted = job.progress.idle_noted and (_says_idle(job) or (idle and before.idle_since_ms > 0))
+    return replace(job, use=use, progress=replace(job.progress, idle_noted=noted))
 
 
 def after_note(before: Progress, told: Progress, *, same_attempt: bool) -> Progress:

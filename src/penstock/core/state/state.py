@@ -193,12 +193,12 @@ class State:
                 self._stop_requested(event, record)
             case ev.ReplicaFrozen() | ev.AttemptSuspended() | ev.AttemptResumed():
                 self._suspension(event, record)
-            case ev.JobResumed():
+            case ev.JobResumed() | ev.UseNoted():
                 job = self.jobs[event.job_id]
-                self._put(replace(job, progress=replace(job.progress, step=event.step, resumed_attempt=event.attempt)))
+                self.jobs[job.id] = after = noted(job, event, record.time_ms)
+                self.indexes.job_predicted(job, after)
             case ev.CheckpointSaved() | ev.ProgressNoted() | ev.HangFound() | ev.IdleNoted() | ev.SaveSignalNoted():
-                job, _ = self.attempt_of(event.job_id, event.attempt)
-                at_ms = record.time_ms
+                (job, _), at_ms = self.attempt_of(event.job_id, event.attempt), record.time_ms
                 after = saved(job, event, at_ms) if isinstance(event, ev.CheckpointSaved) else noted(job, event, at_ms)
                 self.jobs[job.id] = after
                 self.indexes.job_predicted(job, after)
