@@ -1895,7 +1895,7 @@ export type RankView = {
 export type Record = {
   seq: number;
   time_ms: number;
-  event: LeaderElected | ConfigChanged | NodeRegistered | NodeReady | NodeLost | NodeDrainChanged | NodeStruck | OthersLoadChanged | NodeShut | NodeChecked | DeviceClosed | DeviceCleared | DeviceOpened | JobSubmitted | RunTimesPredicted | StartsEstimated | CapacityRequested | JobCancelRequested | JobHeld | JobReleased | JobProtected | JobRequeueRequested | JobEdited | AttemptAllocated | ReplicaStarted | ReplicaExited | AttemptStopRequested | ReplicaFrozen | AttemptSuspended | AttemptResumed | CheckpointSaved | JobResumed | ProgressNoted | HangFound | IdleNoted | SaveSignalNoted | AttemptEnded | JobRequeued | JobFinished | CreditAdded | CreditExpired | UsagePosted | InvoiceIssued | InvoicePaid | MoneyReversed | TenantHeld | TenantReleased | SpendingNoted | QuotaNoted | TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved;
+  event: LeaderElected | ConfigChanged | NodeRegistered | NodeReady | NodeLost | NodeDrainChanged | NodeStruck | OthersLoadChanged | NodeShut | NodeChecked | DeviceClosed | DeviceCleared | DeviceOpened | JobSubmitted | RunTimesPredicted | StartsEstimated | CapacityRequested | JobCancelRequested | JobHeld | JobReleased | JobProtected | JobRequeueRequested | JobEdited | AttemptAllocated | ReplicaStarted | ReplicaExited | AttemptStopRequested | ReplicaFrozen | AttemptSuspended | AttemptResumed | CheckpointSaved | JobResumed | ProgressNoted | HangFound | IdleNoted | SaveSignalNoted | UseNoted | AttemptEnded | JobRequeued | JobFinished | CreditAdded | CreditExpired | UsagePosted | InvoiceIssued | InvoicePaid | MoneyReversed | TenantHeld | TenantReleased | SpendingNoted | QuotaNoted | TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved;
 };
 
 /** What one replica needs on its node. */
@@ -2430,6 +2430,16 @@ export type UsageRow = {
   models: Array<ModelUsage>;
 };
 
+/** What the nodes of an attempt measured of its devices lately. */
+export type UseNoted = {
+  type: "UseNoted";
+  job_id: number;
+  attempt: number;
+  covered_ms: number;
+  busy_milli: number;
+  untouched?: number;
+};
+
 export type UsedCode = {
   code: string;
 };
@@ -2478,11 +2488,13 @@ export type WasteRow = {
   used_milli_ms: number;
   data_milli_ms: number;
   hang_milli_ms: number;
+  unused_milli_ms: number;
   unknown_milli_ms: number;
   cost: number;
   used_cost: number;
   data_cost: number;
   hang_cost: number;
+  unused_cost: number;
   unknown_cost: number;
   not_held_cost: number;
 };
