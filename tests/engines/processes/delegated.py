@@ -38,6 +38,8 @@ def _found(parent: str, server: int) -> dict[str, object]:
     program = _asleep(box.gates)
     while program not in box.pids():
         time.sleep(0.01)
+        if os.waitpid(program, os.WNOHANG)[0]:
+            sys.exit(f"the program could not enter {box.gates}")
     folder = Path(box.gates[0]).parent
     said = {
         "kind": containment.kind,
@@ -62,9 +64,14 @@ def _asleep(gates: tuple[str, ...] = ()) -> int:
     """Return the number of a process that enters groups and sleeps."""
     pid = os.fork()
     if not pid:
-        for gate in gates:
-            Path(gate).write_text(str(os.getpid()), encoding="ascii")
-        os.execlp("sleep", "sleep", "60")
+        try:
+            for gate in gates:
+                Path(gate).write_text(str(os.getpid()), encoding="ascii")
+            os.execlp("sleep", "sleep", "60")
+        except OSError as error:
+            print(error, _group_of("self"), file=sys.stderr)
+        finally:
+            os._exit(1)
     return pid
 
 

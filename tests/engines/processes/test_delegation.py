@@ -67,7 +67,7 @@ def agent(group: str, uid: int, *, namespace: bool = False) -> dict:
         words[3] = f"{TOP}/{group}"
         script = f"{mount} && exec {shlex.join(words)}"
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, env=os.environ, check=False, timeout=120
+        ["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, env=os.environ, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

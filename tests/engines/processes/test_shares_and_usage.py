@@ -146,10 +146,12 @@ def test_the_figures_of_version_2_are_read_as_its_documentation_says(tmp_path):
 
 @needs_groups
 @pytest.mark.root
-def test_an_agent_gives_the_class_of_an_order_to_its_box_and_says_what_each_of_its_replicas_uses(tmp_path):
+def test_an_agent_gives_the_class_of_an_order_to_its_box_and_says_what_each_of_its_replicas_uses(tmp_path, caplog):
+    caplog.set_level("INFO")
     journal, ended = Journal(tmp_path / "journal"), []
     exits = ExitBook(tmp_path / "exits")
     replicas = Replicas("n1", DataFolder(tmp_path), STRONG, {}, journal, exits, lambda key, _: ended.append(key))
+    assert f"processes of n1 are held by {STRONG.kind}" in caplog.text
     replicas.start(start(KEY, ("sleep", "60"), workload_class="data"))
     try:
         box = STRONG.box(f"n1.{KEY}", Resources(cpu_milli=1_000))

@@ -70,6 +70,7 @@ class Replicas:
         """Since when (monotonic ms)."""
 
         self._cpu_sets = self._kept(cpu_sets) if cpu_sets is not None else None
+        log.info("processes of %s are held by %s", node, containment.kind)
         self._mps: MpsDaemons | None = self._daemons() if data.mps(node).is_dir() else None
         self._waiting: dict[ReplicaKey, StartReplica] = {}
         """Until the MPS daemon of their device runs."""

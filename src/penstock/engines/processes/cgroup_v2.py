@@ -10,7 +10,6 @@ there into a leaf of that group, and puts the boxes beside it.
 Source: Documentation/admin-guide/cgroup-v2.rst of Linux; "Control Group APIs and Delegation" of systemd.
 """
 
-import errno
 import logging
 import os
 from collections.abc import Collection, Iterable, Sequence
@@ -235,15 +234,25 @@ def _given(top: Path, base: Path) -> list[str]:
     """Give as many controllers as there are to the groups below `base`; return which."""
     for folder in dict.fromkeys([top, base.parent, base]):
         control = folder / "cgroup.subtree_control"
-        for name in read(folder / "cgroup.controllers").split():
-            if name not in CONTROLLERS or name in read(control).split():
-                continue
-            error = _refusal(control, f"+{name}")
-            if error == errno.EBUSY and _delegated(folder) and _cleared(folder):
-                error = _refusal(control, f"+{name}")
-            if error:
-                log.info("controller %s of %s: %s", name, folder, os.strerror(error))
+        given = read(control).split()
+        wanted = [name for name in read(folder / "cgroup.controllers").split() if name in CONTROLLERS]
+        if set(wanted) <= set(given) or not _may_give(folder):
+            continue
+        for name in wanted:
+            if not written(control, f"+{name}"):
+                log.info("controller %s is not given to groups below %s", name, folder)
     return read(base / "cgroup.subtree_control").split()
+
+
+def _may_give(folder: Path) -> bool:
+    """Return whether no process of a group is in the way of controllers for groups below.
+
+    Of a group with processes the kernel takes some controllers, for threads (cpu, cpuset, pids): then no process may
+    enter the groups below any more.
+    """
+    if not (folder / "cgroup.events").exists() or not read(folder / "cgroup.procs").split():
+        return True
+    return _delegated(folder) and _cleared(folder)
 
 
 def _delegated(folder: Path) -> bool:
@@ -259,15 +268,6 @@ def _delegated(folder: Path) -> bool:
         return os.getxattr(folder, "user.delegate") == b"1"
     except OSError:
         return False
-
-
-def _refusal(path: Path, text: str) -> int:
-    """Write a control file; return the number of the error, 0 for none."""
-    try:
-        path.write_text(text, encoding="ascii")
-    except OSError as error:
-        return error.errno or errno.EIO
-    return 0
 
 
 def _cleared(folder: Path) -> bool:
