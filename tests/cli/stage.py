@@ -23,7 +23,7 @@ echo '{"kind": "step", "step": 3}' >> "$PENSTOCK_REPORT_FILE"
 while :; do sleep 0.1; done
 """
 LOCAL = {
-    *("version", "help", "schema", "sim", "sizing", "checkpoints", "run", "up", "certificates"),
+    *("version", "help", "schema", "sim", "sizing", "checkpoints", "run", "up", "certificates", "mig"),
     *("import slurm", "import kueue", "import volcano", "import yunikorn"),
     *("store backup", "store restore", "store verify", "manifests", "completion install", "completion show"),
 }

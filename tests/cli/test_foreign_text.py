@@ -136,6 +136,7 @@ class World:
             "quota": [()],
             "whoami": [()],
             "certificates": [()],
+            "mig": [("n1",), (HOSTILE,)],
             "store verify": [()],
             "usage": [("--by", "user,job"), ("--waste",), ("--by", HOSTILE)],
             "money bill": [(), ("--csv",), ("--month", HOSTILE)],

@@ -7,6 +7,7 @@ ON_A_FOLDER = [
     ("up",),
     ("down",),
     ("certificates",),
+    ("mig",),
     ("store", "backup", "archive"),
     ("store", "restore", "archive"),
     ("store", "verify"),

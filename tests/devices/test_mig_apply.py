@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from penstock.devices import mig_journal
-from penstock.devices.mig_apply import MigKeeper, NotMade
+from penstock.devices.mig_apply import MigKeeper, NotMade, preview
 from penstock.devices.mig_journal import Given, MigJournal, Place
 from penstock.devices.nvidia_tools.mig_state import read_state
 from penstock.devices.provider import Machine, Output
@@ -157,7 +157,7 @@ def test_a_dry_run_says_the_commands_and_does_nothing(node):
     node.give("j1", "1g.5gb@0")
     node.keeper.take_back("j1")
     node.smi.calls.clear()
-    planned = node.keeper.divide(GPU, "training", dry_run=True)
+    planned = preview(node.folder, node.smi, GPU, "training")
     assert [" ".join(command) for command in planned.commands] == [
         "nvidia-smi mig -i 0 -gi 7 -ci 0 -dci",
         "nvidia-smi mig -i 0 -gi 7 -dgi",
@@ -165,8 +165,16 @@ def test_a_dry_run_says_the_commands_and_does_nothing(node):
         "nvidia-smi mig -i 0 -cgi 9:4 -C",
     ]
     assert (node.changes(), node.lies()) == ([], ["1g.5gb@0"])
-    assert node.keeper.divide(GPU, "training", dry_run=False) == planned
+    assert node.keeper.divide(GPU, "training") == planned
     assert node.lies() == ["3g.20gb@0", "3g.20gb@4"]
+
+
+def test_a_dry_run_leaves_what_is_given_out_and_writes_no_file(node):
+    node.give("j1", "1g.5gb@0")
+    before = {path.name: path.stat().st_mtime_ns for path in node.folder.iterdir()}
+    planned = preview(node.folder, node.smi, GPU, "training")
+    assert [" ".join(command) for command in planned.commands] == ["nvidia-smi mig -i 0 -cgi 9:4 -C"]
+    assert {path.name: path.stat().st_mtime_ns for path in node.folder.iterdir()} == before
 
 
 def test_mig_is_never_switched_on(tmp_path):

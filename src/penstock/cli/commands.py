@@ -89,6 +89,7 @@ PANELS: dict[str, dict[str, Entry]] = {
         "manifests": Entry("manifests:manifests", "Print what a Kubernetes cluster needs to run the server."),
         "store": Entry("", "Back up, restore and verify the log."),
         "certificates": Entry("certificates:certificates", "Show or rotate the certificates of a data folder."),
+        "mig": Entry("mig:mig", "Show how MIG would divide a node's devices, and by which commands."),
         "completion": Entry("install_completion:completion", "Make the shell complete commands, options and names."),
         "version": Entry("version:version", "Print the versions of the program and the server."),
         "help": Entry("version:help_", "Show the help of a command."),

@@ -135,6 +135,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "store restore": ("penstock --data restored store restore log.penstock",),
     "store verify": ("penstock store verify",),
     "certificates": ("penstock certificates",),
+    "mig": ("penstock mig n1", "penstock mig n1 --strategy training"),
     "completion install": ("penstock completion install", "penstock completion install zsh"),
     "completion show": ("penstock completion show bash",),
     "version": ("penstock version",),

@@ -34,6 +34,7 @@ from penstock.devices.nvidia_tools.mig_state import (
 from penstock.devices.provider import Sources
 from penstock.devices.reading import short
 
+JOURNAL = "mig.journal"
 Command = tuple[str, ...]
 Result = TypeVar("Result")
 
@@ -47,7 +48,7 @@ class NotMade(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """A plan, with the commands that do it; done unless it was a dry run."""
+    """A plan, with the commands that do it."""
 
     plan: MigPlan
     commands: tuple[Command, ...]
@@ -73,7 +74,7 @@ class MigKeeper:
     ) -> None:
         self._lock = MigLock(folder / "mig.lock", pause)
         self._sources = sources_of(self._lock.descriptor)
-        self._path = folder / "mig.journal"
+        self._path = folder / JOURNAL
         self._kept: MigJournal | None = None
 
     @property
@@ -116,9 +117,9 @@ class MigKeeper:
 
         self._locked(keep)
 
-    def divide(self, gpu: str, strategy: Strategy, *, dry_run: bool) -> Applied | NotMade:
-        """Divide a device by a strategy, beside what is in use; with `dry_run` only say by which commands."""
-        return self._locked(lambda: self._divide(gpu, strategy, dry_run=dry_run))
+    def divide(self, gpu: str, strategy: Strategy) -> Applied | NotMade:
+        """Divide a device by a strategy, beside what is in use."""
+        return self._locked(lambda: self._divide(gpu, strategy))
 
     def _locked(self, do: Callable[[], Result]) -> Result | NotMade:
         try:
@@ -148,7 +149,7 @@ class MigKeeper:
             return NotMade(f"process {there.pids[0]} has {_named(place)} open", passing=True)
         if there is not None and not there.compute and place not in self._journal.begun:
             return self._completed(device, there, owner, place)
-        cut = self._cut(device, without=owner)
+        cut = _cut(device, self._journal, without=owner)
         if isinstance(cut, NotMade):
             return cut
         made = plan([cut], wanted_at={device.index: [Instance(place.profile, place.start)]})
@@ -176,31 +177,17 @@ class MigKeeper:
         self._journal.give(owner, given)
         return given
 
-    def _divide(self, gpu: str, strategy: Strategy, *, dry_run: bool) -> Applied | NotMade:
-        device = self._read(gpu) if dry_run else self._settled(gpu)
+    def _divide(self, gpu: str, strategy: Strategy) -> Applied | NotMade:
+        device = self._settled(gpu)
         if isinstance(device, NotMade):
             return device
-        cut = self._cut(device)
-        if isinstance(cut, NotMade):
-            return cut
-        made = strategy_plan(cut, strategy)
-        commands = self._commands(device, made)
-        if isinstance(commands, NotMade):
-            return commands
-        if not dry_run and (problem := self._carry_out(device, made)):
-            return problem
-        return Applied(made, tuple(command for _, each in commands for command in each))
+        planned = _planned(device, self._journal, self._sources, strategy)
+        if isinstance(planned, NotMade):
+            return planned
+        return self._carry_out(device, planned.plan) or planned
 
     def _read(self, gpu: str) -> MigDevice | NotMade:
-        """Return a device on which MIG is on, as it is now."""
-        state = read_state(self._sources)
-        if isinstance(state, Unreadable):
-            return NotMade(f"the state of MIG is not known: {state.reason}")
-        device = next((device for device in state if device.uuid == gpu), None)
-        if device is None:
-            return NotMade(f"{TOOL} does not list device {gpu}, or says too little of it")
-        problem = _cannot_be_divided(device)
-        return NotMade(problem) if problem else device
+        return _read(self._sources, gpu)
 
     def _settled(self, gpu: str) -> MigDevice | NotMade:
         """Return a device after the steps that were begun there have been completed or undone, as far as they can."""
@@ -216,7 +203,7 @@ class MigKeeper:
         there = _at(device, place)
         half = there is not None and not there.compute
         if there is not None and half and (what == "destroy" or self._complete(device, there)):
-            half = self._run(self._remove(device, there)) is not None
+            half = self._run(_remove(device, there)) is not None
         elif what == "create":
             half = False
         if not half:
@@ -226,56 +213,9 @@ class MigKeeper:
         """Make the compute instance of an instance that has none."""
         return self._run((TOOL, "mig", "-i", str(device.index), "-gi", str(one.instance), "-cci"))
 
-    def _cut(self, device: MigDevice, without: str = "") -> CutDevice | NotMade:
-        """Return a device as the planner takes it: what is given out is in use, whether or not it is there."""
-        geometry = device.geometry
-        assert geometry is not None
-        given = {g.place for owner, g in self._journal.given.items() if owner != without and g.place.gpu == device.uuid}
-        held = given | self._journal.begun.keys()
-        present = [_present(one, held=_place(device, one) in held) for one in device.instances]
-        listed = {(one.profile, one.start) for one in device.instances}
-        present += [
-            PresentInstance(place.profile, place.start, in_use=True)
-            for place in sorted(given)
-            if (place.profile, place.start) not in listed
-        ]
-        if reason := illegal(geometry, [(one.profile, one.start) for one in present]):
-            return NotMade(f"what is on device {device.index} is not what is known of it: {reason}")
-        return CutDevice(device.index, geometry, tuple(present))
-
-    def _commands(self, device: MigDevice, made: MigPlan) -> list[tuple[Place, tuple[Command, ...]]] | NotMade:
-        """Return the commands of each step."""
-        ids: dict[str, int] = {}
-        if any(step.action == "create" for step in made.steps):
-            read = read_profiles(self._sources, device.index)
-            if isinstance(read, Unreadable):
-                return NotMade(f"the profiles of device {device.index} are not known: {read.reason}")
-            ids = read
-        commands: list[tuple[Place, tuple[Command, ...]]] = []
-        for step in made.steps:
-            place = Place(device.uuid, *step.instance)
-            if step.action == "destroy":
-                there = _at(device, place)
-                assert there is not None, "the plan is of this device"
-                inside = (self._remove_compute(device, there, compute) for compute in there.compute)
-                commands.append((place, (*inside, self._remove(device, there))))
-            elif place.profile not in ids:
-                return NotMade(f"device {device.index} has no profile {place.profile}: it has {', '.join(sorted(ids))}")
-            else:
-                what = f"{ids[place.profile]}:{place.start}"
-                commands.append((place, ((TOOL, "mig", "-i", str(device.index), "-cgi", what, "-C"),)))
-        return commands
-
-    def _remove(self, device: MigDevice, one: MigInstance) -> Command:
-        return (TOOL, "mig", "-i", str(device.index), "-gi", str(one.instance), "-dgi")
-
-    def _remove_compute(self, device: MigDevice, one: MigInstance, compute: int) -> Command:
-        where = ("-i", str(device.index), "-gi", str(one.instance), "-ci", str(compute))
-        return (TOOL, "mig", *where, "-dci")
-
     def _carry_out(self, device: MigDevice, made: MigPlan) -> NotMade | None:
         """Do the steps of a plan; return what stopped it. What was done by then is legal, and stays."""
-        commands = self._commands(device, made)
+        commands = _commands(device, made, self._sources)
         if isinstance(commands, NotMade):
             return commands
         for step, (place, each) in zip(made.steps, commands, strict=True):
@@ -320,6 +260,91 @@ class MigKeeper:
             return None
         passing = any(refusal.reason == "in_use" for refusal in read.refusals)
         return NotMade(f"{' '.join(command)}: {_refusal(read)}", passing=passing)
+
+
+def preview(folder: Path, sources: Sources, gpu: str, strategy: Strategy) -> Applied | NotMade:
+    """Return how a device would be divided by a strategy beside what is in use, and by which commands: a dry run.
+
+    Nothing is changed, and no file of the node is written: its agent may live.
+    """
+    device = _read(sources, gpu)
+    if isinstance(device, NotMade):
+        return device
+    return _planned(device, MigJournal(folder / JOURNAL, read_only=True), sources, strategy)
+
+
+def _planned(device: MigDevice, journal: MigJournal, sources: Sources, strategy: Strategy) -> Applied | NotMade:
+    cut = _cut(device, journal)
+    if isinstance(cut, NotMade):
+        return cut
+    made = strategy_plan(cut, strategy)
+    commands = _commands(device, made, sources)
+    if isinstance(commands, NotMade):
+        return commands
+    return Applied(made, tuple(command for _, each in commands for command in each))
+
+
+def _read(sources: Sources, gpu: str) -> MigDevice | NotMade:
+    """Return a device on which MIG is on, as it is now."""
+    state = read_state(sources)
+    if isinstance(state, Unreadable):
+        return NotMade(f"the state of MIG is not known: {state.reason}")
+    device = next((device for device in state if device.uuid == gpu), None)
+    if device is None:
+        return NotMade(f"{TOOL} does not list device {gpu}, or says too little of it")
+    problem = _cannot_be_divided(device)
+    return NotMade(problem) if problem else device
+
+
+def _cut(device: MigDevice, journal: MigJournal, without: str = "") -> CutDevice | NotMade:
+    """Return a device as the planner takes it: what is given out is in use, whether or not it is there."""
+    geometry = device.geometry
+    assert geometry is not None
+    given = {g.place for owner, g in journal.given.items() if owner != without and g.place.gpu == device.uuid}
+    held = given | journal.begun.keys()
+    present = [_present(one, held=_place(device, one) in held) for one in device.instances]
+    listed = {(one.profile, one.start) for one in device.instances}
+    present += [
+        PresentInstance(place.profile, place.start, in_use=True)
+        for place in sorted(given)
+        if (place.profile, place.start) not in listed
+    ]
+    if reason := illegal(geometry, [(one.profile, one.start) for one in present]):
+        return NotMade(f"what is on device {device.index} is not what is known of it: {reason}")
+    return CutDevice(device.index, geometry, tuple(present))
+
+
+def _commands(device: MigDevice, made: MigPlan, sources: Sources) -> list[tuple[Place, tuple[Command, ...]]] | NotMade:
+    """Return the commands of each step."""
+    ids: dict[str, int] = {}
+    if any(step.action == "create" for step in made.steps):
+        read = read_profiles(sources, device.index)
+        if isinstance(read, Unreadable):
+            return NotMade(f"the profiles of device {device.index} are not known: {read.reason}")
+        ids = read
+    commands: list[tuple[Place, tuple[Command, ...]]] = []
+    for step in made.steps:
+        place = Place(device.uuid, *step.instance)
+        if step.action == "destroy":
+            there = _at(device, place)
+            assert there is not None, "the plan is of this device"
+            inside = (_remove_compute(device, there, compute) for compute in there.compute)
+            commands.append((place, (*inside, _remove(device, there))))
+        elif place.profile not in ids:
+            return NotMade(f"device {device.index} has no profile {place.profile}: it has {', '.join(sorted(ids))}")
+        else:
+            what = f"{ids[place.profile]}:{place.start}"
+            commands.append((place, ((TOOL, "mig", "-i", str(device.index), "-cgi", what, "-C"),)))
+    return commands
+
+
+def _remove(device: MigDevice, one: MigInstance) -> Command:
+    return (TOOL, "mig", "-i", str(device.index), "-gi", str(one.instance), "-dgi")
+
+
+def _remove_compute(device: MigDevice, one: MigInstance, compute: int) -> Command:
+    where = ("-i", str(device.index), "-gi", str(one.instance), "-ci", str(compute))
+    return (TOOL, "mig", *where, "-dci")
 
 
 def _cannot_be_divided(device: MigDevice) -> str:

@@ -48,10 +48,13 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 class MigJournal:
-    """The lines of one node, in a file. Only the holder of the lock (`locked`) may use it."""
+    """The lines of one node, in a file. Only the holder of the lock (`locked`) may use it.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Args:
+        read_only: leave the file as it is; nothing may be noted then, and no lock is needed.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.given: dict[str, Given] = {}
         """What each owner has."""
         self.begun: dict[Place, Literal["destroy", "create"]] = {}
@@ -60,13 +63,17 @@ class MigJournal:
             for text in path.read_bytes().split(b"\n"):
                 with contextlib.suppress(msgspec.DecodeError):  # the last line of a writer that was killed
                     self._take(_decode(text))
+        self._file: int | None = None
+        if read_only:
+            return
         lines = [_Line("given", given.place, owner, given.uuid) for owner, given in self.given.items()]
         lines += [_Line(what, place) for place, what in self.begun.items()]
         write_whole(path, b"".join(_encode(line) + b"\n" for line in lines))
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     def close(self) -> None:
-        os.close(self._file)
+        if self._file is not None:
+            os.close(self._file)
 
     def give(self, owner: str, given: Given) -> None:
         """Note that an owner has an instance from now on."""
@@ -85,6 +92,7 @@ class MigJournal:
         self._write(_Line("done", place))
 
     def _write(self, line: _Line) -> None:
+        assert self._file is not None, "a journal that is only read"
         os.write(self._file, _encode(line) + b"\n")
         os.fsync(self._file)
         self._take(line)
