@@ -7,8 +7,8 @@ import { bytes, number } from "../format";
 import { t, word } from "../i18n";
 import { A, Bar, Card, Confirm, Empty, Field, Head, Problem, State, Tabs } from "../parts/basics";
 import { ChangeDevice, WhyClosed } from "../parts/closing";
-import { DeviceMap, kindOf, type Tint } from "../parts/devicemap";
-import { Figures } from "../parts/figures";
+import { DeviceMap, isMeasured, kindOf, MEASURED, type Tint } from "../parts/devicemap";
+import { Figures, Scale, useReported } from "../parts/figures";
 import { type Column, Table } from "../parts/table";
 import { query, setQuery } from "../router";
 
@@ -23,6 +23,7 @@ export function Page() {
   const list = useNodes(filters);
   const chosen = q.get("node") ?? "";
   const node = list.nodes.find((one) => one.name === chosen);
+  const reported = useReported(tab === "map" && isMeasured(tint));
   const highlight = Number(q.get("job") ?? 0);
   const [text, setText] = useState(filters.search);
   useEffect(() => {
@@ -39,7 +40,7 @@ export function Page() {
         <input type="search" data-search placeholder={t("nodes.search")} aria-label={t("nodes.search")} value={text} onInput={(event) => setText(event.currentTarget.value)} />
         {(["pool", "model", "rack", "state"] as const).map((name) => filters[name] ? <button key={name} type="button" class="chip on" onClick={() => setQuery({ [name]: "" })} title={t("jobs.drop_filter")}>{t(`nodes.${name}`)}: {filters[name]} <span aria-hidden="true">×</span></button> : null)}
         {tab === "map" ? (
-          <label>{t("map.by")} <select value={tint} onChange={(event) => setQuery({ by: event.currentTarget.value })}>{["use", "job", "health"].map((key) => <option key={key} value={key}>{t(`map.by_${key}`)}</option>)}</select></label>
+          <label>{t("map.by")} <select value={tint} onChange={(event) => setQuery({ by: event.currentTarget.value })}>{["use", "job", "health", ...MEASURED].map((key) => <option key={key} value={key}>{t(`map.by_${key}`)}</option>)}</select></label>
         ) : null}
       </div>
       <Tabs label={t("nodes.views")} at={tab} onChoose={(key) => setQuery({ tab: key === "map" ? "" : key })} of={[["map", t("nodes.map")], ["list", t("nodes.list")]]} />
@@ -47,7 +48,7 @@ export function Page() {
       {list.nodes.length ? (
         <div class={node ? "with-aside" : ""}>
           {tab === "map" ? (
-            <Card><Legend /><DeviceMap nodes={list.nodes} by={tint} chosen={chosen} onChoose={choose} highlight={highlight} /></Card>
+            <Card>{isMeasured(tint) ? <Scale by={tint} /> : <Legend />}<DeviceMap nodes={list.nodes} by={tint} chosen={chosen} onChoose={choose} highlight={highlight} reported={reported} /></Card>
           ) : <Table rows={list.nodes} columns={columns} id={(one) => one.name} label={t("nav.nodes")} card={NodeCard} />}
           {node ? <Detail of={node} onClose={() => choose("")} reload={list.reload} /> : null}
         </div>
@@ -162,9 +163,8 @@ function Detail(props: { of: NodeView; onClose: () => void; reload: () => void }
           {of.devices.map((device) => (
             <tr key={device.index}>
               <td class="number">{device.index}</td>
-              <td>{device.model}{device.simulated ? <span class="faint"> {t("device.simulated")}</span> : null}</td>
+              <td>{device.model} <span class="faint">{device.simulated ? `${t("device.simulated")} ` : ""}{device.isolation && device.isolation !== "none" ? <span title={t("device.isolation")}>{word("isolation", device.isolation)}</span> : null}</span></td>
               <td><State of={device.closed ? "closed" : kindOf(of, device)} kind="device_state" /> <WhyClosed of={device} /></td>
-              <td class="faint">{device.isolation && device.isolation !== "none" ? <span title={t("device.isolation")}>{word("isolation", device.isolation)}</span> : null}</td>
               <td>{device.job !== null ? <A to={`/jobs/${device.job}`}>{`#${device.job}`}</A> : device.held ? <span class="faint">{t("nodes.others")}</span> : null}</td>
               {operates ? <td><button type="button" class="small" aria-label={t(device.closed ? "device.open_title" : "device.close_title", { name: `${of.name}/${device.index}` })} onClick={() => setChanging(device)}>{t(device.closed ? "device.open" : "device.close")}</button></td> : null}
             </tr>

@@ -1,12 +1,18 @@
 // All devices of the cluster on one canvas, grouped by rack: 8,000 are drawn in some milliseconds, and a click is
 // arithmetic. For keyboards and readers the nodes are a list behind it: arrows move, Enter opens.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { DeviceView, NodeView } from "../api/types.gen";
+import type { DeviceRow, DeviceView, NodeView } from "../api/types.gen";
 import { t, word } from "../i18n";
 import { colour, dark } from "../theme";
 import { PALETTE } from "./charts";
 
-export type Tint = "use" | "job" | "health";
+export type Tint = "use" | "job" | "health" | Measured;
+export const MEASURED = ["measured", "heat", "power"] as const;
+export type Measured = (typeof MEASURED)[number];
+/** What devices report, by `NODE/INDEX`. */
+export type Reported = Map<string, Partial<DeviceRow>>;
+const HEAT_C = [30, 90] as const;
+const POWER_W = 700;
 const CELL = 11;
 const CELL_MAX = 26;
 const GAP = 2;
@@ -68,14 +74,35 @@ export function kindOf(node: NodeView, device: DeviceView): string {
   return node.state !== "ready" || node.draining ? "closed" : "free";
 }
 
-function fill(node: NodeView, device: DeviceView, by: Tint): string {
+export function isMeasured(by: Tint): by is Measured {
+  return (MEASURED as readonly string[]).includes(by);
+}
+
+/** Return how far a device is between little and much, 0 to 1; null where it does not report it. */
+function shareOf(row: Partial<DeviceRow> | undefined, by: Measured): number | null {
+  if (!row) return null;
+  if (by === "measured") return row.use_milli == null ? null : row.use_milli / 1000;
+  if (by === "heat") return row.temperature_c == null ? null : (row.temperature_c - HEAT_C[0]) / (HEAT_C[1] - HEAT_C[0]);
+  return row.power_mw == null ? null : row.power_mw / (row.power_limit_mw || POWER_W * 1000);
+}
+
+/** Return a colour between two of the style sheet, `share` of the way. */
+export function between(low: string, high: string, share: number): string {
+  return `color-mix(in oklab, ${high} ${Math.round(100 * Math.min(1, Math.max(0, share)))}%, ${low})`;
+}
+
+function fill(node: NodeView, device: DeviceView, by: Tint, reported?: Reported): string {
   const kind = kindOf(node, device);
+  if (isMeasured(by)) {
+    const share = shareOf(reported?.get(`${node.name}/${device.index}`), by);
+    return share === null ? colour("--closed") : between(colour("--free"), colour(by === "heat" ? "--unhealthy" : "--used"), share);
+  }
   if (by === "job" && kind === "used") return device.job === null ? colour("--closed") : colour(PALETTE[device.job % PALETTE.length]!);
   if (by === "health") return colour(!device.healthy ? "--unhealthy" : node.state !== "ready" ? "--closed" : node.draining ? "--preempted" : "--running");
   return colour({ unhealthy: "--unhealthy", used: "--used", closed: "--closed", free: "--free" }[kind]!);
 }
 
-export function DeviceMap(props: { nodes: NodeView[]; by: Tint; chosen: string; onChoose: (node: string) => void; highlight?: number }) {
+export function DeviceMap(props: { nodes: NodeView[]; by: Tint; chosen: string; onChoose: (node: string) => void; highlight?: number; reported?: Reported }) {
   const box = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(0);
@@ -88,7 +115,7 @@ export function DeviceMap(props: { nodes: NodeView[]; by: Tint; chosen: string; 
   }, []);
   useEffect(() => {
     if (canvas.current && width) draw(canvas.current, laid, width, props);
-  }, [laid, width, props.by, props.chosen, props.highlight, dark.value]);
+  }, [laid, width, props.by, props.chosen, props.highlight, props.reported, dark.value]);
   const at = (event: MouseEvent): Tile | undefined => laid.tiles.find((tile) => event.offsetX >= tile.x && event.offsetX < tile.x + tile.width && event.offsetY >= tile.y && event.offsetY < tile.y + tile.height);
   const key = (event: KeyboardEvent) => {
     const now = laid.tiles.findIndex((tile) => tile.node.name === props.chosen);
@@ -116,7 +143,7 @@ function describe(node: NodeView | undefined): string {
   return `${node.name} · ${word("node", node.draining ? "draining" : node.state)} · ${Object.entries(counts).map(([kind, n]) => `${n} ${t(`device.${kind}`).toLowerCase()}`).join(", ")}`;
 }
 
-function draw(canvas: HTMLCanvasElement, laid: Layout, width: number, props: { by: Tint; chosen: string; highlight?: number }): void {
+function draw(canvas: HTMLCanvasElement, laid: Layout, width: number, props: { by: Tint; chosen: string; highlight?: number; reported?: Reported }): void {
   const scale = devicePixelRatio || 1;
   canvas.width = width * scale;
   canvas.height = laid.height * scale;
@@ -136,7 +163,7 @@ function draw(canvas: HTMLCanvasElement, laid: Layout, width: number, props: { b
     tile.node.devices.forEach((device, index) => {
       const x = tile.x + (index % PER_ROW) * (size + GAP);
       const y = tile.y + LABEL + Math.floor(index / PER_ROW) * (size + GAP);
-      pen.fillStyle = fill(tile.node, device, props.by);
+      pen.fillStyle = fill(tile.node, device, props.by, props.reported);
       pen.fillRect(x, y, size, size);
       if (!device.healthy) cross(pen, x, y, size, ink);
       if (props.highlight && device.job === props.highlight) {

@@ -1,11 +1,14 @@
 // What a node's devices report at present: use, memory, temperature, power; one of them with the curves of its last hour.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { get } from "../api/client";
 import type { DeviceCurve, DeviceList, DeviceRow } from "../api/types.gen";
 import { useGet } from "../api/use";
 import { bytes, number } from "../format";
 import { t } from "../i18n";
 import { Bar } from "./basics";
+import { colour, dark } from "../theme";
 import { Curve } from "./charts";
+import { between, type Measured, type Reported } from "./devicemap";
 
 const EVERY_MS = 5_000;
 
@@ -15,6 +18,59 @@ function useEvery(reload: () => unknown): void {
     const timer = setInterval(() => document.hidden || void reload(), EVERY_MS);
     return () => clearInterval(timer);
   }, [reload]);
+}
+
+const MAP_EVERY_MS = 15_000;
+const MAP_PAGE = 1_000;
+const MAP_MOST = 10_000;
+const MAP_FIELDS = "id,use_milli,temperature_c,power_mw,power_limit_mw";
+
+/** What all devices report, for a map of them; asked for while `on`. */
+export function useReported(on: boolean): Reported {
+  const [reported, set] = useState<Reported>(new Map());
+  useEffect(() => {
+    if (!on) return;
+    const own = new AbortController();
+    const load = async () => {
+      const found: Reported = new Map();
+      let cursor = "";
+      do {
+        const page: DeviceList = await get<DeviceList>("/devices", { measured: "true", limit: MAP_PAGE, fields: MAP_FIELDS, cursor }, own.signal);
+        for (const row of page.devices) found.set(row.id, row);
+        cursor = page.next_cursor;
+      } while (cursor && found.size < MAP_MOST);
+      set(found);
+    };
+    const again = () => void load().catch(() => undefined); // the next turn asks again
+    again();
+    const timer = setInterval(() => document.hidden || again(), MAP_EVERY_MS);
+    return () => {
+      own.abort();
+      clearInterval(timer);
+    };
+  }, [on]);
+  return reported;
+}
+
+/** The colours of a map by what devices report. */
+export function Scale(props: { by: Measured }) {
+  const steps = [0, 0.25, 0.5, 0.75, 1];
+  return (
+    <p class="legend">
+      <span>{t(`figures.low_${props.by}`)}</span>
+      <span class="scale" aria-hidden="true">{steps.map((share) => <Step key={share} by={props.by} share={share} />)}</span>
+      <span>{t(`figures.high_${props.by}`)}</span>
+      <span><span class="swatch piece-closed" aria-hidden="true" /> {t("figures.none")}</span>
+    </p>
+  );
+}
+
+function Step(props: { by: Measured; share: number }) {
+  const ref = useRef<HTMLSpanElement>(null);
+  useLayoutEffect(() => {
+    if (ref.current) ref.current.style.background = between(colour("--free"), colour(props.by === "heat" ? "--unhealthy" : "--used"), props.share);
+  }, [props.by, props.share, dark.value]);
+  return <span class="swatch" ref={ref} />;
 }
 
 const watts = (mw: number) => `${number(Math.round(mw / 1000))} W`;

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-QNXFTWNS.js";import"./chunk-DZBFRJZK.js";import"./chunk-GCGZPVOH.js";import"./chunk-2LOW6EYN.js";import"./chunk-45GBN7ZZ.js";import"./chunk-WUFWABSE.js";export{b as Act,a as Page};
