@@ -12,6 +12,7 @@ from starlette.requests import Request
 from penstock.core.lifecycle.asking import asked_problems
 from penstock.core.lifecycle.defaults import default_queue, default_tenant
 from penstock.core.lifecycle.requests import NewJob, unknown_job
+from penstock.core.lifecycle.slots import with_slots
 from penstock.core.messages.requests import Submit
 from penstock.core.model.access import Scope
 from penstock.core.model.cluster import ClusterConfig
@@ -48,7 +49,9 @@ async def submit_of(backend: Backend, request: Request, who: Scope, idempotency_
 def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str) -> Submit:
     config_seq = backend.state.config_seq  # before anything is looked up in that configuration
     config = backend.state.config
-    entries = adopted(jobs_of(body), who, config)
+    entries, problems = with_slots(adopted(jobs_of(body), who, config), config)
+    if problems:
+        raise invalid(problems)
     key = f"{who.user}/{idempotency_key}" if idempotency_key else ""
     known = backend.state.idempotency.get(key)  # a repeated request needs no room: its jobs exist
     repeated = known is not None and backend.clock.unix_ms() - known.time_ms < IDEMPOTENCY_KEPT_MS

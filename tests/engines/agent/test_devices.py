@@ -18,8 +18,8 @@ KEY = ReplicaKey(1, 1, 0)
 def worker_of(folder: Path) -> NodeDevices:
     """Return what a worker measures by, while a replica runs that holds the whole device."""
     box = SimpleNamespace(usage=Usage)
-    running = {KEY: SimpleNamespace(devices=(0,), share_milli=1000, ticks=0, box=box)}
-    replicas = SimpleNamespace(running=running, processes=lambda key: [])
+    running = {KEY: SimpleNamespace(devices=(0,), share_milli=1000, memory_limit_bytes=0, ticks=0, box=box)}
+    replicas = SimpleNamespace(running=running, processes=lambda key: [], device_faults=lambda: (), end=lambda: None)
     spec = node("n1", (device(0, vendor="simulated", simulated=True, uuid="SIM-0"),))
     return NodeDevices(spec, folder, replicas, selectors.DefaultSelector())
 
@@ -30,7 +30,7 @@ def test_a_next_worker_goes_on_from_what_the_former_one_measured(tmp_path):
     former = worker_of(tmp_path)
     deadline, found = time.monotonic() + 20, None
     while (found is None or not found.energy_mj) and time.monotonic() < deadline:
-        former.turn(boot_ms())
+        former.turn(boot_ms(), connected=True)
         found = former.measured_so_far(KEY)
         time.sleep(0.02)
     former.end()

@@ -515,6 +515,7 @@ export type DeviceAsk = {
   profile?: string;
   isolation?: "cooperative" | "driver" | "hardware" | "none" | "watched";
   oversubscribe?: boolean;
+  slot?: boolean;
 };
 
 /** The node of a closed device does not report its fault any more. */
@@ -1725,6 +1726,7 @@ export type Pool = {
   speeds?: Array<Array<unknown>>;
   virtualization?: "any" | "mig" | "mps" | "none" | "time_slicing";
   memory_oversubscription_milli?: number;
+  replicas_per_device?: number;
 };
 
 export type PoolList = {

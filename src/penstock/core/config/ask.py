@@ -60,6 +60,8 @@ TOPOLOGY_WORDS: dict[str, m.TopologyScope] = {
 }
 DEVICE_FIELDS = ("count", "share", "memory_limit", "profile", "vendor", "model", "memory", "capability", "link",
                  "isolation", "oversubscribe")  # fmt: skip
+SLICE = "slice"
+"""The share of a job that takes one of the parts into which its pool divides a device."""
 PLACEMENTS: tuple[str, ...] = get_args(cluster.PlacementPolicy)
 _PROFILE = re.compile(r"[12347]g\.[1-9][0-9]{0,3}gb([+-][a-z]+(\.[a-z]+)?)?")
 _PROFILES = tuple(sorted({profile.name for geometry in GEOMETRIES for profile in geometry.profiles}))
@@ -166,6 +168,7 @@ def _devices(reader: Reader, field: str, value: Any) -> DeviceAsk | None:
         profile=_profile(inner, value, count),
         isolation=isolation,
         oversubscribe=_oversubscribe(inner, value),
+        slot=value.get("share") == SLICE,
     )
     return ask if count else None
 
@@ -195,11 +198,11 @@ def _share(inner: Reader, value: Mapping[str, Any], count: int) -> tuple[int, in
             inner.wrong("memory_limit", value["memory_limit"], "a limit only together with a share", hint=hint)
         return MILLI, 0
     try:
-        milli = parse_milli(value["share"])
+        milli = 1 if value["share"] == SLICE else parse_milli(value["share"])
     except ValueError:
         milli = 0
     if not 0 < milli < MILLI:
-        inner.wrong("share", value["share"], "a part of one device from 0.001 to 0.999 in steps of 0.001")
+        inner.wrong("share", value["share"], "a part of one device from 0.001 to 0.999 in steps of 0.001, or slice")
         return MILLI, 0
     if count != 1:
         inner.wrong(
@@ -293,7 +296,10 @@ _DEVICES_SCHEMA: Json = {
         _PART,
         struct(
             count=described(whole(0, DEVICES_PER_REPLICA_MAX), "whole devices (1)"),
-            share=described(_PART, "part of one device, such as 0.25"),
+            share=described(
+                {"anyOf": [_PART, {"enum": [SLICE]}]},
+                "part of one device, such as 0.25, or `slice`: one of the parts that its pool makes of a device",
+            ),
             memory_limit=described(SIZE, "memory of a part (its share of the device's memory)"),
             profile=described(
                 {"type": "string", "pattern": f"^{_PROFILE.pattern}$"}, "MIG partition of one device, such as 1g.10gb"

@@ -17,6 +17,7 @@ from penstock.core.config.fields import (
     number,
     struct,
     time,
+    whole,
     word,
 )
 from penstock.core.config.reader import Reader
@@ -27,6 +28,8 @@ from penstock.core.model.resources import OVERSUBSCRIPTION_MAX, Virtualization
 from penstock.core.order.extension import NAME_CHARACTERS
 
 ENTRIES_MAX = 10_000
+REPLICAS_PER_DEVICE = {"inference": 4, "development": 2}
+REPLICAS_PER_DEVICE_MAX = 64
 POOL_KINDS = ("gpu", "npu", "cpu", "mixed")
 PLACEMENTS: tuple[str, ...] = get_args(c.PlacementPolicy)
 BACKFILL_RULES: tuple[str, ...] = get_args(c.BackfillRule)
@@ -64,6 +67,15 @@ def _read_oversubscription(reader: Reader, field: str, value: Any) -> int:
         reader.wrong(field, value, f"a factor from 1 (none) to {OVERSUBSCRIPTION_MAX}, such as 1.5")
         return MILLI
     return factor_milli
+
+
+def _read_replicas_per_device(reader: Reader, field: str, value: Any) -> int:
+    number = REPLICAS_PER_DEVICE.get(value, value) if isinstance(value, str) else value
+    if type(number) is not int or not 1 <= number <= REPLICAS_PER_DEVICE_MAX:
+        expected = f"a whole number from 1 to {REPLICAS_PER_DEVICE_MAX}, or one of {', '.join(REPLICAS_PER_DEVICE)}"
+        reader.wrong(field, value, expected)
+        return 0
+    return number
 
 
 _FACTOR = number("", "a number above 0 in steps of 0.001, such as 2.2", low=1, high=10**9)
@@ -127,6 +139,11 @@ POOL = Section(
             "how much of a device's memory may be promised to fractions that all allow it, such as 1.5",
             "memory_oversubscription_milli",
             from_milli,
+        ),
+        "replicas_per_device": Field(
+            _read_replicas_per_device,
+            {"anyOf": [whole(1, REPLICAS_PER_DEVICE_MAX), {"enum": list(REPLICAS_PER_DEVICE)}]},
+            "equal parts of a device for jobs that ask for a slice: a number, `inference` (4) or `development` (2)",
         ),
         "virtualization": Field(_read_virtualization, {"enum": list(VIRTUALIZATIONS)}, "kinds of device sharing"),
     },

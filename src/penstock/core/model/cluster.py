@@ -153,6 +153,8 @@ class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
     virtualization: Virtualization = "any"
     memory_oversubscription_milli: int = WHOLE_DEVICE_MILLI
     """How much of a device's memory fractions that allow it may be promised together, in thousandths of it."""
+    replicas_per_device: int = 0
+    """Equal parts of a device, one of which a job gets that asks for a slice; 0: it gives out none."""
 
     @property
     def sharing(self) -> Sharing:

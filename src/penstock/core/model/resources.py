@@ -191,6 +191,9 @@ class DeviceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     """The weakest level of isolation that it accepts for its part of a device."""
     oversubscribe: bool = False
     """Its fraction may share a device of which more memory is promised than there is, where its pool does that."""
+    slot: bool = False
+    """It asks for one of the equal parts into which its pool divides a device (`share: slice`): the submit works out
+    its share, and no job that was accepted says so."""
 
     @property
     def whole(self) -> bool:
