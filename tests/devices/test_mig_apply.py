@@ -352,6 +352,22 @@ def test_a_line_that_was_cut_says_nothing(tmp_path):
     last.close()
 
 
+def test_a_journal_does_not_grow_for_ever_and_forgets_nothing_that_is_in_force(tmp_path, monkeypatch):
+    monkeypatch.setattr(mig_journal, "LINES_MAX", 5)
+    journal = MigJournal(tmp_path / "journal")
+    journal.give("j0", Given(place("3g.20gb@4"), "MIG-0"))
+    for job in range(20):
+        journal.begin("create", place("1g.5gb@0"))
+        journal.end(place("1g.5gb@0"))
+        journal.give(f"j{job + 1}", Given(place("1g.5gb@0"), "MIG-1"))
+        journal.take_back(f"j{job + 1}")
+        assert len((tmp_path / "journal").read_bytes().splitlines()) <= 6
+    journal.begin("destroy", place("1g.5gb@0"))
+    journal.close()
+    again = MigJournal(tmp_path / "journal", read_only=True)
+    assert (set(again.given), again.begun) == ({"j0"}, {place("1g.5gb@0"): "destroy"})
+
+
 class Storm:
     """One seeded run: owners come and go, strangers open what is idle, and the tool fails and is killed."""
 

@@ -16,6 +16,8 @@ import msgspec
 
 from penstock.privatefiles import write_whole
 
+LINES_MAX = 10_000
+"""Of a journal; what is in force takes far fewer."""
 LOCK_WAIT_S = 30.0
 LOCK_PAUSE_S = 0.05
 
@@ -63,13 +65,19 @@ class MigJournal:
             for text in path.read_bytes().split(b"\n"):
                 with contextlib.suppress(msgspec.DecodeError):  # the last line of a writer that was killed
                     self._take(_decode(text))
+        self._path, self._lines = path, 0
         self._file: int | None = None
-        if read_only:
-            return
+        if not read_only:
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Write a file that says what is so now, in place of all that led to it."""
         lines = [_Line("given", given.place, owner, given.uuid) for owner, given in self.given.items()]
         lines += [_Line(what, place) for place, what in self.begun.items()]
-        write_whole(path, b"".join(_encode(line) + b"\n" for line in lines))
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        write_whole(self._path, b"".join(_encode(line) + b"\n" for line in lines))
+        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self.close()
+        self._file, self._lines = file, len(lines)
 
     def close(self) -> None:
         if self._file is not None:
@@ -96,6 +104,9 @@ class MigJournal:
         os.write(self._file, _encode(line) + b"\n")
         os.fsync(self._file)
         self._take(line)
+        self._lines += 1
+        if self._lines > LINES_MAX:
+            self._begin_anew()
 
     def _take(self, line: _Line) -> None:
         if line.what == "back":
