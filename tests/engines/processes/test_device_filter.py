@@ -1,4 +1,4 @@
-"""Device files closed by control groups of version 2: the program by an interpreter of instructions, then for real."""
+"""Control groups of version 2: device files closed, by an interpreter of instructions and for real; killing."""
 
 import os
 import struct
@@ -23,6 +23,7 @@ from penstock.engines.processes.device_program import (
 )
 from tests.engines.processes.processes import Program
 from tests.properties import examples
+from tests.server.harness import until
 
 TREES = [
     path for path in map(Path, ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")) if (path / "cgroup.controllers").exists()
@@ -117,6 +118,22 @@ def test_a_box_that_is_found_again_still_keeps_its_files_closed(tmp_path, groups
     program = Program(CgroupV2(TREES[0] / f"penstock-test-filter-{os.getpid()}").box("n1.x", Resources()), tmp_path, ("sh", "-c", OPEN)).open()  # fmt: skip # noqa: E501
     assert (program.status(), program.output()) == (0, "full\nnull\n")
     program.close()
+
+
+@needs_tree
+@pytest.mark.root
+def test_a_group_is_killed_at_once_with_what_it_has_frozen(tmp_path, groups):
+    box = groups.box("n1.k", Resources())
+    program = Program(box, tmp_path, ("sh", "-c", "trap '' TERM; sleep 60 & sleep 60")).open()
+    try:
+        until(lambda: len(box.pids()) == 3, "all live")
+        assert box.freeze()
+        until(box.frozen, "it is frozen")
+        box.kill()
+        until(lambda: not set(box.pids()) - {program.pid}, "all are gone", 5)
+    finally:
+        program.close()
+    assert program.status() == -9
 
 
 @needs_tree
