@@ -432,7 +432,7 @@ OPERATIONS = {
     "GET /cluster": Row("anybody"),
     "GET /nodes": Row("anybody"),
     "GET /nodes/{node}": Row("anybody"),
-    "GET /nodes/{node}/devices/{index}": Row("anybody", 404),
+    "GET /nodes/{node}/devices/{index}": Row("anybody"),
     "GET /devices": Row("anybody"),
     "POST /nodes/{node}/drain": Row("operate", query="?on=false"),
     "POST /nodes/{node}/devices/{index}/close": Row("operate"),

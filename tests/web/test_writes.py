@@ -69,10 +69,27 @@ def test_a_node_is_closed_and_opened_by_operators(world, viewer):
     one.page.get_by_role("button", name="Close to new work").wait_for()
 
 
+def test_a_device_is_closed_and_opened_by_operators(world, viewer):
+    one = viewer("operator", "/nodes?tab=list&node=r1-n0")
+    one.page.get_by_role("button", name="Close device r1-n0/1").click()
+    dialog = one.page.locator("dialog[open]")
+    dialog.get_by_label("Reason").fill("fan is broken")
+    dialog.get_by_role("button", name="Close to new work").click()
+    one.page.locator(".note:has-text('r1-n0/1 gets no new work')").wait_for()
+    closed = world.server.client.node("r1-n0").devices[1].closed
+    assert (closed.reason, closed.code) == ("fan is broken", "closed")
+    one.page.locator(".aside tr:has-text('fan is broken')").wait_for()
+    one.page.get_by_role("button", name="Open device r1-n0/1").click()
+    one.page.locator("dialog[open]").get_by_role("button", name="Open again").click()
+    one.page.locator(".note:has-text('r1-n0/1 gets work again')").wait_for()
+    assert world.server.client.node("r1-n0").devices[1].closed is None
+
+
 def test_viewers_are_offered_no_node_to_close(viewer):
     one = viewer("viewer", "/nodes?tab=list&node=r1-n0")
     one.page.locator(".aside h2").wait_for()
     assert one.page.get_by_role("button", name="Close to new work").count() == 0
+    assert one.page.get_by_role("button", name="Close device").count() == 0
 
 
 def test_a_job_is_submitted_with_its_plan_and_its_file_in_sight(world, viewer):

@@ -1033,4 +1033,4 @@ def test_closed_devices_and_those_that_others_use_are_reasons_of_their_own():
         "n1",
     )
     w.run(w.submit(0, 2, cpus=16, **KEPT))
-    assert [c[0] for c in constraints(w, w.submit(0, cpus=1))] == ["cpu_short", "behind"]
+    assert [c[0] for c in constraints(w, w.submit(1, cpus=1))] == ["cpu_short", "behind"]
