@@ -122,6 +122,12 @@ export function money(amount: number, currency: string, digits: number): string 
 }
 
 /** Hours of devices, from milli-devices times milliseconds. */
+/** An energy in the unit that suits it, of millijoules: `12 Wh`, `1.25 kWh`. */
+export function energy(mj: number): string {
+  const wattHours = mj / 3_600_000;
+  return wattHours < 1000 ? `${number(wattHours, wattHours < 10 ? 2 : 0)} Wh` : `${number(wattHours / 1000, 2)} kWh`;
+}
+
 export function deviceHours(milliMs: number): string {
   const hours = milliMs / 3_600_000_000;
   return number(hours, hours < 10 ? 2 : hours < 1000 ? 1 : 0);

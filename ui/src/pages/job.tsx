@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get, me, post } from "../api/client";
 import type { ActionAnswer, AttemptList, Diagnosis, Edit, Explanation, JobEta, JobSeries, JobSeriesList, JobView, Record as LogRecord, ReportedList, ToldEta, UsageList } from "../api/types.gen";
 import { useFresh, useGet } from "../api/use";
-import { bytes, deviceHours, now, number, span } from "../format";
+import { bytes, deviceHours, energy, now, number, span } from "../format";
 import { has, t, word } from "../i18n";
 import { A, Card, Confirm, Copy, Dialog, Empty, Field, Head, note, Problem, Shown, State, Tabs, Time } from "../parts/basics";
 import { Curve } from "../parts/charts";
@@ -262,9 +262,23 @@ function Cost(props: { of: JobView }) {
         <dl class="facts">
           <dt>{t("usage.device_hours")}</dt><dd>{deviceHours(row.device_milli_ms)}</dd>
           <dt>{t("usage.measured")}</dt><dd>{row.measured_milli_ms ? `${Math.round((row.used_milli_ms / row.measured_milli_ms) * 100)} %` : "–"}</dd>
+          <Measured of={props.of} />
         </dl>
       ) : <p class="faint">{usage.busy ? t("loading") : t("usage.none")}</p>}
     </Card>
+  );
+}
+
+/** What its nodes measured of its devices so far. */
+function Measured(props: { of: JobView }) {
+  const { energy_mj, power_mean_mw, busy_milli } = props.of;
+  return (
+    <>
+      {busy_milli === null || busy_milli === undefined ? null : <><dt>{t("job.busy")}</dt><dd>{Math.round(busy_milli / 10)} %</dd></>}
+      {energy_mj === null || energy_mj === undefined ? null : (
+        <><dt>{t("job.energy")}</dt><dd>{energy(energy_mj)}{power_mean_mw ? <span class="faint"> ({t("job.power_mean", { watts: number(power_mean_mw / 1000) })})</span> : null}</dd></>
+      )}
+    </>
   );
 }
 

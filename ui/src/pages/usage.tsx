@@ -47,6 +47,7 @@ function Used(props: { by: By; since: string }) {
     { key: "bar", title: "", rank: 1, cell: (row) => <Bar label={nameOf(row, by)} whole={most} parts={[{ kind: "used", value: row.device_milli_ms, label: t("usage.device_hours") }]} /> },
     { key: "measured", title: t("usage.measured"), number: true, rank: 1, cell: (row) => (row.measured_milli_ms ? `${Math.round((row.used_milli_ms / row.measured_milli_ms) * 100)} %` : "–") },
     { key: "cpu", title: t("usage.cpu_hours"), number: true, rank: 2, cell: (row) => number(row.cpu_milli_ms / 3_600_000_000, 1) },
+    { key: "energy", title: t("usage.energy"), number: true, rank: 2, cell: (row) => (row.powered_milli_ms ? number(row.energy_mj / 3_600_000_000, 2) : "–") },
     { key: "jobs", title: t("nav.jobs"), number: true, cell: (row) => number(row.jobs) },
     { key: "attempts", title: t("job.attempts"), number: true, rank: 3, cell: (row) => number(row.attempts) },
   ];

@@ -1,1 +1,0 @@
-var a={zh:"zh-a8d7b02e54.json"};export{a};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-BAZ5ODLN.js";import"./chunk-6L5IRLGY.js";import"./chunk-GCGZPVOH.js";import"./chunk-UDFJNSWJ.js";import"./chunk-45GBN7ZZ.js";import"./chunk-LRU3AYAG.js";export{b as Act,a as Page};
