@@ -104,6 +104,7 @@ def test_a_next_worker_goes_on_and_the_time_between_is_not_measured():
     found = run(Meter(former), readings, whole(ONE), begin_ms=60 * SECOND_MS).measured(ONE)
     assert (found.measured_ms, found.busy_ms, found.energy_mj) == (4_000, 4_000, 4_000)
     assert Meter(former).measured(ONE) == former[ONE]
+    assert Meter(former).image() == former
 
 
 def test_what_has_ended_is_forgotten():

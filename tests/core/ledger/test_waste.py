@@ -171,6 +171,17 @@ def test_what_a_program_says_of_itself_goes_before_what_is_measured():
     assert times(waste(w)[0]) == {"used": 10 + 1, "data": 10, "hang": 0, "unused": 10 + 9, "unknown": 0}
 
 
+def test_time_that_two_notes_cover_counts_once():
+    w = cluster(1, 1)
+    job = running(w)
+    w.now += 10 * MINUTE
+    measure(w, job, 0)
+    w.now += 5 * MINUTE
+    measure(w, job, 1_000, covered_ms=10 * MINUTE)
+    w.exit_replica(job)
+    assert times(waste(w)[0]) == {"used": 5, "data": 0, "hang": 0, "unused": 10, "unknown": 0}
+
+
 def test_measured_time_is_measured_use_in_the_usage_too():
     w = cluster(1, 1)
     job = running(w)

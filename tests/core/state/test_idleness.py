@@ -101,7 +101,7 @@ def test_whose_devices_are_measured_busy_for_less_than_a_tenth_of_the_time_is_id
     job = idle_job(w, 0, saves=False)
     begun = w.now
     w.now += SILENT_MS + 10 * MINUTE
-    measured(w, job, busy_milli)
+    measured(w, job, busy_milli, covered_ms=15 * MINUTE)
     found = idle_of(w.job(job), w.now)
     assert (found is not None) == idle
     assert w.state.indexes.idle == {job}  # by its own last words, or as measured

@@ -4,12 +4,16 @@ import json
 import selectors
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 from penstock.core.messages.reports import ReplicaKey
+from penstock.core.model.jobs import CheckpointSpec
+from penstock.core.model.resources import Resources
 from penstock.engines.agent.devices import NodeDevices
+from penstock.engines.agent.journal import ExitBook, Journal
+from penstock.engines.agent.replicas import Replicas, Running
 from penstock.engines.agent.worker import boot_ms
-from penstock.engines.processes.procfs import Usage
+from penstock.engines.processes.paths import DataFolder
+from penstock.engines.processes.sessions import SessionContainment
 from penstock.testing.builders import device, node
 
 KEY = ReplicaKey(1, 1, 0)
@@ -17,10 +21,13 @@ KEY = ReplicaKey(1, 1, 0)
 
 def worker_of(folder: Path) -> NodeDevices:
     """Return what a worker measures by, while a replica runs that holds the whole device."""
-    box = SimpleNamespace(usage=Usage)
-    running = {KEY: SimpleNamespace(devices=(0,), share_milli=1000, memory_limit_bytes=0, ticks=0, box=box)}
-    replicas = SimpleNamespace(running=running, processes=lambda key: [], device_faults=lambda: (), end=lambda: None)
     spec = node("n1", (device(0, vendor="simulated", simulated=True, uuid="SIM-0"),))
+    containment = SessionContainment("test")
+    devices, journal, exits = {0: spec.devices[0]}, Journal(folder / "journal"), ExitBook(folder / "exits")
+    replicas = Replicas("n1", DataFolder(folder), containment, devices, journal, exits, lambda *_: None)
+    running = Running(KEY, containment.box(str(KEY), Resources()), 0, 0, CheckpointSpec(), ours=True)
+    running.devices, running.share_milli = (0,), 1000
+    replicas.running[KEY] = running
     return NodeDevices(spec, folder, replicas, selectors.DefaultSelector())
 
 
