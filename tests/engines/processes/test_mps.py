@@ -109,6 +109,7 @@ def test_nothing_waits_while_a_daemon_begins(node):
     node.after(1)
     assert time.monotonic_ns() - began < 1e9  # a whole second: the daemon's own start is waited for by nobody
     assert not node.daemons.ready(0)
+    node.reaches(lambda daemons: daemons.ready(0))  # what was begun is there, and goes with the test
 
 
 def test_a_driver_that_knows_no_servers_for_all_users_gets_one_without(node, program):
