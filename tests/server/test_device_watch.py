@@ -131,6 +131,25 @@ def test_a_device_that_fails_is_closed_and_its_job_goes_on_elsewhere_from_its_ch
     until(lambda: watched.client.device("n1", held[0]).device.state != "closed", "it is opened again")
 
 
+def test_a_program_that_dies_of_its_device_before_the_fault_is_read_costs_its_job_no_retry(watched: Server, jobs: Jobs):
+    folder = folder_of(watched)
+    finding = json.dumps({"findings": [{"code": "lost", "text": "Xid 79", "number": 79, "time_s": 5.0}]})
+    fail = f"[ $PENSTOCK_ATTEMPT = 1 ] || exit 0; echo '{finding}' > {folder}/$PENSTOCK_DEVICES; exit 7"
+    job = jobs.submit(fail, devices={"count": 1}, retries=0)
+    try:
+        ended = jobs.ended(job)
+        assert (ended.state, ended.attempt) == ("succeeded", 2)
+    finally:
+        for index in range(DEVICES):
+            say(watched, index)
+    until(lambda: watched.client.devices(totals_by="state").totals == {"free": DEVICES}, "it is opened again")
+
+
+def test_a_program_that_fails_on_devices_that_are_well_fails(watched: Server, jobs: Jobs):
+    ended = jobs.ended(jobs.submit("exit 7", devices={"count": 1}, retries=0))
+    assert (ended.state, ended.attempt) == ("failed", 1)
+
+
 def test_a_device_that_disappears_is_closed_and_the_others_are_not(watched: Server, jobs: Jobs):
     (folder_of(watched) / "1").unlink()
     try:

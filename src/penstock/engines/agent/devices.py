@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.core.messages.reports import NodeFigures, ReplicaKey, ReplicaUse
+from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.measured import Measured
 from penstock.core.model.nodes import NodeSpec, OthersLoad
 from penstock.engines.agent.replicas import Replicas
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 FOLDER_CHECK_MS = 1_000
 FIGURES_EVERY_MS = 5_000
+READ_BEFORE_EXIT = 2
+"""Readings that show a fault for sure."""
+EXIT_HELD_MS = 3_000
 USES_MAX = 256
 """Replicas whose use is reported at once."""
 MEASURED_EVERY_MS = 30_000
@@ -51,6 +55,8 @@ class NodeDevices:
         self._simulated = folder / "devices"
         self._watch: DeviceWatch | None = None
         self._check_at_ms = self._figures_at_ms = 0
+        self._exits: dict[ReplicaKey, tuple[ExitInfo, int, int]] = {}
+        """Kept back: until that many samples have been taken, or that time (ms)."""
         self._notes: tuple[str, ...] = ()
         self._pids: dict[int, ReplicaKey] | None = None
         self._measured_file = folder / "measured"
@@ -88,6 +94,21 @@ class NodeDevices:
         known = (*condition.faults(now_ms), *failed)
         faults = tuple(sorted(known, key=lambda fault: (fault.index, fault.code)))
         return DeviceNews(faults, OthersLoad(devices=taken, users=users))
+
+    def hold(self, key: ReplicaKey, info: ExitInfo, now_ms: int) -> None:
+        """Keep the exit of a program that failed on its devices until they have been read: they may be the cause."""
+        samples = self._watch.samples + READ_BEFORE_EXIT if self._watch is not None and self._watch.samples else 0
+        self._exits[key] = (info, samples, now_ms + EXIT_HELD_MS)
+
+    def released(self, now_ms: int, *, ending: bool) -> list[tuple[ReplicaKey, ExitInfo]]:
+        """Return the kept exits that wait for no reading any more; all of them when the agent ends."""
+        samples = self._watch.samples if self._watch is not None else 0
+        due = [
+            key
+            for key, (_, wanted, until_ms) in self._exits.items()
+            if ending or samples >= wanted or now_ms >= until_ms
+        ]
+        return [(key, self._exits.pop(key)[0]) for key in due]
 
     def figures(self, now_ms: int) -> NodeFigures | None:
         """Return figures when they are due: now and then, and when a provider falls silent or answers again."""

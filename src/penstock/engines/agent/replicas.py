@@ -59,6 +59,8 @@ class Replicas:
         self._node, self._data, self._containment, self._devices = node, data, containment, devices
         self._journal, self._exits, self._on_gone, self._parts = journal, exits, on_gone, parts
         self.running: dict[ReplicaKey, Running] = {}
+        self.held_last: tuple[int, ...] = ()
+        """The devices of the replica that `on_gone` is called for."""
         self.measured: Callable[[ReplicaKey], Measured | None] = lambda _: None
         """Returns what was measured of a replica that ends."""
         self._by_pid: dict[int, ReplicaKey] = {}
@@ -411,6 +413,7 @@ class Replicas:
     def _finish(self, key: ReplicaKey, info: ExitInfo) -> None:
         """Report the replica gone. Its box goes first: no later worker looks once the journal has the exit."""
         running = self.running.pop(key, None)
+        self.held_last = running.devices if running is not None else ()
         self._killing.discard(key)
         self._leaving.discard(key)
         if running is not None:

@@ -215,6 +215,8 @@ class Worker:
                 self._state.on_inspected(seen)
         if (news := self._devices.turn(now_ms, connected=self._socket is not None)) is not None:
             self._state.on_devices(news)
+        for key, info in self._devices.released(now_ms, ending=self._ending):
+            self._state.on_gone(key, info)
         if (figures := self._devices.figures(now_ms)) is not None:
             self._state.on_figures(figures)
         if self._ending:
@@ -278,7 +280,11 @@ class Worker:
                 info = msgspec.structs.replace(info, done=True)
         if info.code:
             info = msgspec.structs.replace(info, last_error=last_error(self._data.output(key)))
-        self._state.on_gone(key, info)
+        entry, failed = self._state.entries.get(key), info.code or (info.signal is not None and not info.problem)
+        if failed and entry is not None and not entry.stop_sent and self._replicas.held_last:
+            self._devices.hold(key, info, boot_ms())
+        else:
+            self._state.on_gone(key, info)
 
     def _read_progress(self, key: ReplicaKey) -> None:
         for seen in self._reports[key].read():
