@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.devices import installed
 from penstock.devices.provider import Output
 from penstock.devices.reading import DeviceFacts
 from penstock.devices.vendors import OWN, PROVIDERS, installed_providers
@@ -103,6 +104,11 @@ def test_one_that_cannot_be_taken_is_named_and_the_others_work(install, fault):
     assert [(finding.code, f"'{name}'" in finding.text, fault in finding.text) for finding in findings] == [
         ("tool_failed", True, True)
     ]
+
+
+def test_a_provider_that_cannot_be_loaded_is_named_where_devices_are_listed(install):
+    install({"lost": "no_such_module:Acme"})
+    assert "the device provider 'lost' (no_such_module:Acme) cannot be loaded" in installed.discovered().note
 
 
 def test_code_that_fails_when_it_is_imported_costs_that_provider_alone(install):

@@ -12,6 +12,7 @@ from penstock import starts
 from penstock.core.model.resources import Device
 from penstock.devices import process as processes
 from penstock.devices.condition import Host
+from penstock.devices.reading import Finding, Reading
 from penstock.devices.samples import decode
 from penstock.devices.watch import DeviceWatch
 
@@ -85,6 +86,28 @@ def test_a_provider_that_hangs_is_ended_with_what_it_runs(folder, monkeypatch):
     os.close(ended)
     assert [(one.kind, one.reading.findings[0].code) for one in lines] == [("silent", "tool_timeout")]
     assert not _running(folder)
+
+
+class Replaced:
+    """A provider whose driver was replaced under its library."""
+
+    vendor, left = "acme", 5
+
+    def inventory(self, sources):
+        return Reading()
+
+    def sample(self, sources):
+        self.left -= 1
+        return Reading(findings=(Finding(code="driver_mismatch", text="library 1, driver 2"),))
+
+
+@pytest.mark.parametrize(("after_s", "left"), [(0, 4), (600, 0)])
+def test_a_process_whose_driver_was_replaced_ends_after_a_while_so_that_another_begins(monkeypatch, after_s, left):
+    monkeypatch.setattr(processes, "RELOAD_AFTER_S", after_s)
+    provider, lines = Replaced(), []
+    processes.provide(provider, None, lines.append, lambda: provider.left > 0)
+    assert provider.left == left
+    assert decode(lines[-1]).reading.findings[0].code == "driver_mismatch"
 
 
 def test_all_processes_end_when_the_agent_does(folder):

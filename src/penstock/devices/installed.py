@@ -36,18 +36,20 @@ def installed_providers() -> "tuple[DeviceProvider, ...]":
     from penstock.devices import vendors
     from penstock.devices.nvidia import Nvidia
 
-    return (
-        *[one for one in (Nvidia(),) if hasattr(one, "is_present")],
-        *vendors.PROVIDERS,
-        *vendors.installed_providers().providers,
-    )
+    return (Nvidia(), *vendors.PROVIDERS, *vendors.installed_providers().providers)
 
 
 def discovered() -> Discovery:
-    """Return all devices of this machine, numbered through, and a sentence on each vendor that is here."""
+    """Return all devices of this machine, numbered through, and a sentence on each vendor that is here.
+
+    The providers of packages that cannot be loaded are named, too.
+    """
+    from penstock.devices import vendors
     from penstock.devices.inventory import discovered as found
 
-    return found(installed_providers())
+    here = found(installed_providers())
+    faults = [one.text for one in vendors.installed_providers().findings]
+    return Discovery(here.devices, "; ".join([here.note, *faults]))
 
 
 def visibility(devices: Sequence[Device]) -> dict[str, str]:

@@ -32,6 +32,7 @@ INVENTORY_EVERY_S = 300.0
 """Beside the inventories taken when other devices are sampled than were listed."""
 INVENTORY_LIMIT_S = 60.0
 """Tools take long while a driver starts: nvidia-smi without persistence mode, several seconds for each device."""
+RELOAD_AFTER_S = 60.0
 SAMPLE_LIMIT_S = 30.0
 """Longer than that of one run of a tool, which is then a finding: some tools take a second and more for each device."""
 PAUSE_FIRST_S, PAUSE_MOST_S = 1.0, 60.0
@@ -46,7 +47,9 @@ def provide(
 
     Args:
         pause: waits for the next sample; returns False when no more is wanted.
+    Returns where the driver was replaced under the vendor's library, after a while: a new process loads the new one.
     """
+    begun_s = time.monotonic()
     while True:
         listed = provider.inventory(sources)
         write(encoded(DeviceSample(provider.vendor, "inventory", listed)))
@@ -60,6 +63,9 @@ def provide(
                 more = tuple(one for one in holders(listed.devices) if one.pid not in known)
                 sampled = msgspec.structs.replace(sampled, processes=sampled.processes + more)
             write(encoded(DeviceSample(provider.vendor, "sample", sampled, boot_ms())))
+            replaced = any(one.code == "driver_mismatch" for one in sampled.findings)
+            if replaced and time.monotonic() - begun_s >= RELOAD_AFTER_S:
+                return
             if _has_new(sampled, listed):
                 break
 
