@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-ATWA4XIK.js";import"./chunk-FZ7ZPJAZ.js";import"./chunk-GCGZPVOH.js";import"./chunk-3OXQ3NAS.js";import"./chunk-45GBN7ZZ.js";import"./chunk-ZXX7CJVH.js";export{b as Act,a as Page};
