@@ -7,7 +7,7 @@ from penstock.core.cycle.planner import plan
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.objectives import Front
 from penstock.core.state.snapshot import take_snapshot
-from penstock.testing.builders import node
+from penstock.testing.builders import device, node
 from penstock.testing.harness import World, cluster
 
 
@@ -70,6 +70,35 @@ def test_prices_of_models_count():
     snapshot = take_snapshot(w.state)
     facts = facts_of(snapshot, plan(snapshot, w.now), w.now)
     assert (facts.price_per_hour, facts.device_price_max_per_hour) == (8000, 4000)
+
+
+def test_the_power_of_a_plan_is_as_measured_by_model_and_the_most_where_a_model_was_not():
+    w = World(node("a", (device(0), device(1, model="H100"), device(2, model="X1"), device(3, healthy=False))))
+    w.run(w.submit(1, models=("A100",)))
+    for model in ("H100", "X1"):
+        w.submit(1, models=(model,))
+    snapshot = take_snapshot(w.state)
+    wanted = plan(snapshot, w.now)
+    assert len(wanted.starts) == 2
+    unknown = facts_of(snapshot, wanted, w.now)
+    assert (unknown.power_watts, unknown.device_power_max_watts) == (0, 0)
+    known = msgspec.structs.replace(snapshot, powers={"A100": 250_000, "H100": 600_000})
+    facts = facts_of(known, wanted, w.now)
+    assert (facts.power_watts, facts.device_power_max_watts) == (250 + 600 + 600, 600)
+
+
+def test_of_two_models_a_plan_takes_the_one_that_draws_less():
+    w = World(
+        node("a", (device(0, model="HOT"),)),
+        node("b", (device(0, model="COOL"),), cpus=64),
+        candidates=("best_fit", "worst_fit"),
+        objective_utilisation_milli=0, objective_response_time_milli=0, objective_fairness_milli=0,
+        objective_cost_milli=0, objective_energy_milli=1_000,
+    )  # fmt: skip
+    w.submit(1)
+    snapshot = msgspec.structs.replace(take_snapshot(w.state), powers={"HOT": 700_000, "COOL": 300_000})
+    found = PlanChooser().plan(snapshot, w.now)
+    assert [place.node for start in found.starts for place in start.places] == ["b"]
 
 
 def test_weights_decide_among_plans_that_none_beats():

@@ -27,6 +27,7 @@ from penstock.core.state.copy_on_write import ByJob, ByNode, Moments
 from penstock.core.state.dependants import Dependants
 from penstock.core.state.idleness import is_marked
 from penstock.core.state.pending import PendingClass, PendingClasses
+from penstock.core.state.powers import Powers
 from penstock.core.state.shared_capacity import SharedCapacity
 from penstock.core.state.usage import charge_of, expected_end_ms, models_of
 
@@ -96,6 +97,7 @@ class Indexes:
         """The last record after which more stood on some node of what rules about replicas near each other look at."""
         self.changes: list[NodeName] = []
         self.requests = Requests()
+        self.powers = Powers()
         self.never_fits: dict[GangAsk, tuple[tuple[str, int], ...]] = {}
         """Requests that no known node could hold even when empty; forgotten when a node registers."""
         self.shapes_tried = 0

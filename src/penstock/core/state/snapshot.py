@@ -52,6 +52,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Attempts whose last note says that they are idle, by id."""
     typical: Typical = ()
     """Recent asks of replicas, and how often each came."""
+    powers: Mapping[str, int] = MappingProxyType({})
+    """Mean power of one held device (mW), by model, as far as measured."""
     changes: Sequence[NodeName] = ()
     """Nodes in the order in which their free capacity changed; the first `changes_count` count here."""
     changes_count: int = 0
@@ -92,6 +94,7 @@ def take_snapshot(state: State) -> Snapshot:
         suspended=tuple(sorted(indexes.suspended)),
         idle=tuple(sorted(indexes.idle)),
         typical=indexes.requests.typical,
+        powers=indexes.powers.means(),
         changes=indexes.changes,
         changes_count=len(indexes.changes),
         held=held,

@@ -8,65 +8,34 @@ The derived parts (loads of nodes, pending classes, dependants) are caches over 
 from collections.abc import Sequence
 from typing import assert_never, cast
 
-import msgspec
 from msgspec.structs import replace
 
 from penstock.core.model import events as ev
-from penstock.core.model.access import Token
 from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import MoneyEvent
 from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, JobSpec, StopOrder
 from penstock.core.model.measured import total
-from penstock.core.model.secrets import Secret
 from penstock.core.order.queues import QueueTree
 from penstock.core.order.ranks import request_class
-from penstock.core.place.workload_mix import Memory, Requests
+from penstock.core.place.workload_mix import Requests
 from penstock.core.state import replicas, suspension, tables, users
-from penstock.core.state.accounts import Accounts, MoneyImage
+from penstock.core.state.accounts import Accounts
 from penstock.core.state.expected_end import noted, saved
-from penstock.core.state.idempotency import IdempotencyEntry, Remembered, remember
+from penstock.core.state.idempotency import Remembered, remember
 from penstock.core.state.identity import Identity
-from penstock.core.state.indexes import Indexes, PastUse
+from penstock.core.state.image import Image as Image
+from penstock.core.state.indexes import Indexes
 from penstock.core.state.live_jobs import LiveJobs
 from penstock.core.state.nodes import NodeChange, changed, registered
-from penstock.core.state.quota_notes import QuotaNotes, QuotaSaid
+from penstock.core.state.powers import Powers
+from penstock.core.state.quota_notes import QuotaNotes
 from penstock.core.state.secrets import Secrets
-from penstock.core.state.subscriptions import Subscription, Subscriptions
+from penstock.core.state.subscriptions import Subscriptions
 from penstock.core.state.tokens import Tokens
 from penstock.core.state.turns import pass_turn
 from penstock.core.state.usage import whole_total
-
-
-class Image(msgspec.Struct, frozen=True):
-    """Everything of a state that cannot be derived from the rest of it: what a snapshot stores."""
-
-    seq: int
-    time_ms: int
-    epoch: Epoch
-    next_job: int
-    next_port: int
-    config: ClusterConfig
-    nodes: list[Node]
-    jobs: list[Job]
-    idempotency: dict[str, IdempotencyEntry]
-    finished_ok: int
-    finished_bad: int
-    past_use: list[PastUse] = []
-    requests: Memory = Memory([], (), 0)
-    money: MoneyImage = MoneyImage()
-    tokens: tuple[Token, ...] = ()
-    secrets: tuple[Secret, ...] = ()
-    quota_notes: tuple[QuotaSaid, ...] = ()
-    subscriptions: tuple[Subscription, ...] = ()
-    specs: tuple[JobSpec, ...] = ()
-    """In stored images: specs that several jobs share (`images.py`)."""
-    spec_of: tuple[int, ...] = ()
-    """In stored images, for each job: its place among `specs`."""
-    unmet_by_run: bool = False
-    """`Job.unmet` names runs of jobs by their first; in images of former versions it has each job by itself."""
-    identity: Identity = Identity()
 
 
 class State:
@@ -109,6 +78,7 @@ class State:
             subscriptions=tuple(self.subscriptions.by_key.values()),
             unmet_by_run=True,
             identity=self.identity,
+            powers=self.indexes.powers.image(),
         )
 
     @classmethod
@@ -124,7 +94,7 @@ class State:
         state.tokens, state.secrets = Tokens(image.tokens), Secrets(image.secrets)
         state.config_since_empty, state.config_seq = False, image.seq
         state._take_jobs(image)
-        state.indexes.requests = Requests(*image.requests)
+        state.indexes.requests, state.indexes.powers = Requests(*image.requests), Powers(image.powers)
         state.indexes.rebuild(state.jobs, image.nodes, image.past_use, image.config)
         return state
 
@@ -343,6 +313,8 @@ class State:
         gone = [attempt.replicas[rank] for rank, _ in exits]
         self.indexes.release(job, gone, time_ms, self.config.settings.fair_share_half_life_ms)
         measured = total(job.measured, *(info.measured for _, info in exits))
+        for (_, info), replica in zip(exits, gone, strict=True):
+            self.indexes.powers.add(self.nodes.get(replica.place.node), replica.place.devices, info.measured)
         self._put(replace(job, attempt=replace(attempt, replicas=after), measured=measured))
 
     def _stop_requested(self, event: ev.AttemptStopRequested, record: ev.Record) -> None:
