@@ -82,6 +82,6 @@ def closed_text(closed: ClosureView) -> str:
 
 def users_text(users: Sequence[DeviceUserView]) -> str:
     """Return who uses a device beside jobs, such as `eve (python, 4711)`."""
-    found = [f"{one.user or 'somebody'} ({one.program or 'a program'}, {one.pid})" for one in users[:USERS_SHOWN]]
+    found = [f"{one.user or 'unknown user'} ({one.program or 'a program'}, {one.pid})" for one in users[:USERS_SHOWN]]
     found += ["..."] * (len(users) > USERS_SHOWN)
     return ", ".join(found) or "by programs that Penstock did not start"

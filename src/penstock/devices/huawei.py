@@ -95,7 +95,7 @@ def _with_logic_ids(here: Reading, mapping: Reading) -> Reading:
 
 
 def _one_by_one(sources: Sources, table: Reading) -> Reading:
-    """Return the cards that `-l` lists, with what is told about each: address, model, memory."""
+    """Return the cards that `-l` lists, with the address, model, memory."""
     from penstock.devices import huawei_details, huawei_tools
 
     listed = ask(sources, Question(("npu-smi", "info", "-l"), huawei_tools.parse_list))

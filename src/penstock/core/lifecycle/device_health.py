@@ -1,7 +1,7 @@
 """Devices that fail: closed for new work, their jobs recovered from checkpoints, opened again once they stay well.
 
-Theory. A node's word on its own devices is believed: it harms nobody but the node. A report names all devices at
-fault, so that one that is lost, late or doubled changes nothing. A device at fault is closed, whoever opened it; the
+Theory. A node's word on its own devices is believed: it harms nobody but the node. A report names all devices at fault,
+so that one that is lost, late or doubled changes nothing. A device at fault is closed, also where a user opened it; the
 attempts that hold it are asked to leave as after the loss of a node: it is the machine's fault, and costs the job none
 of its retries. A device that its node closed is opened by rule once no fault was reported for the time that
 `device_open_after` names, and for twice as long with each time that it was closed lately. One that a user closed is
