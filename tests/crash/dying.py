@@ -12,8 +12,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
@@ -38,7 +38,7 @@ class FolderBox:
     def __init__(self, folder: Path, inner: Box) -> None:
         self._folder, self._inner = folder, inner
         self.mark, self.gates, self.lead, self.note = inner.mark, inner.gates, inner.lead, inner.note
-        self.pids, self.empty = inner.pids, inner.empty
+        self.pids, self.empty, self.usage = inner.pids, inner.empty, inner.usage
         folder.mkdir(parents=True, exist_ok=True)
 
     def remove(self) -> None:
@@ -50,8 +50,8 @@ class FolderContainment(SessionContainment):
         super().__init__(str(folder))
         self._folder = folder
 
-    def box(self, name: str, limits: Resources, leader: Process | None = None, closed: Sequence[str] = ()) -> Box:
-        return FolderBox(self._folder / name, super().box(name, limits, leader, closed))
+    def box(self, name: str, limits: Resources, leader: Process | None = None, **more: Any) -> Box:
+        return FolderBox(self._folder / name, super().box(name, limits, leader, **more))
 
 
 class DyingJournal(Journal):

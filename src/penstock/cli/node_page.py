@@ -44,8 +44,20 @@ def _facts(node: api.NodeView) -> Iterator[tuple[str, str]]:
     yield "CPUs", f"{node.cpu_held_milli / 1000:g} of {node.cpu_milli / 1000:g} held"
     yield "memory", f"{format_size(node.memory_held_bytes)} of {format_size(node.memory_bytes)} held"
     yield "jobs", ", ".join(map(str, node.jobs))
+    yield "parts", _isolation(node)
     for kind, groups in node.links.items():
         yield "links", f"{LINK_WORDS.get(kind, kind)}: {'; '.join(', '.join(map(str, group)) for group in groups)}"
+
+
+def _isolation(node: api.NodeView) -> str:
+    """Return the levels of isolation that fractions of the devices reach, '' where none reaches one."""
+    levels: dict[str, list[int]] = {}
+    for device in node.devices:
+        if device.isolation != "none":
+            levels.setdefault(device.isolation, []).append(device.index)
+    if len(levels) == 1 and sum(map(len, levels.values())) == len(node.devices):
+        return f"fractions: {next(iter(levels))} isolation"
+    return "; ".join(f"fractions of {', '.join(map(str, own))}: {level}" for level, own in sorted(levels.items()))
 
 
 def _place(node: api.NodeView) -> tuple[tuple[str, str], ...]:
@@ -62,7 +74,6 @@ def device_text(device: api.DeviceView) -> str:
     text = f"{device.vendor} {device.model}, {format_size(device.memory_bytes)}"
     text += ", simulated" if device.simulated else ""
     text += ", MIG" if device.mig else ""
-    text += f", fractions {device.isolation}" if device.isolation != "none" else ""
     text += f", {format_size(device.promised_bytes)} promised" if device.promised_bytes else ""
     text += "" if device.healthy or device.closed is not None else ", failed"
     found = [closed_text(device.closed)] if device.closed is not None else []

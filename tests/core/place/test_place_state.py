@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from penstock.core.model.ids import PoolName, TenantName
 from penstock.core.model.jobs import ReplicaPlace
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
-from penstock.core.place.capacity import NodeCapacity, empty, shape_of
+from penstock.core.place.capacity import NodeCapacity, SharedDevice, empty, shape_of
 from penstock.core.place.fit import capacity, closed_refusal, devices_free, needs_of, pick_devices, refusal
 from penstock.core.place.fragmentation import WEIGHT_MAX, Mix
 from penstock.core.place.gang import place_gang
@@ -34,7 +34,12 @@ def test_what_was_taken_is_there_again_when_it_is_put_back():
 
 def test_parts_of_a_device_are_counted_in_share_and_memory():
     one = free_of().take(HALF, (1,))
-    assert (one.devices, one.shared, one.memory_left(1), one.whole) == ((1_000, 500), ((1, 40 * GIB),), 40 * GIB, [0])
+    assert (one.devices, one.shared, one.memory_left(1), one.whole) == (
+        (1_000, 500),
+        (SharedDevice(1, 40 * GIB, 1),),
+        40 * GIB,
+        [0],
+    )
     assert one.take(HALF, (1,)).devices == (1_000, 0)
     assert one.take(HALF, (1,)).put_back(HALF, (1,)) == one
     assert (one.cpu_milli, one.memory_bytes) == (15_000, 63 * GIB)
@@ -133,7 +138,7 @@ def test_the_lesser_has_of_each_quantity_what_both_have():
     b = free_of(device(0), device(1), device(2)).take(ReplicaAsk(Resources(2_500), None)).take(WHOLE, (2,))
     found = lesser(a, b)
     assert found == lesser(b, a)
-    assert (found.devices, found.shared) == ((500, 0, 0), ((0, 40 * GIB),))
+    assert (found.devices, found.shared) == ((500, 0, 0), (SharedDevice(0, 40 * GIB, 1),))
     assert (found.cpu_milli, found.memory_bytes) == (12_500, 62 * GIB)
 
 

@@ -39,6 +39,7 @@ def check(document, operation: dict, answer) -> None:
 def filled(path: str, job_id: int, number: str) -> str:
     """Return a path without its gaps: a job, an invoice, or something that there is none of."""
     path = path.replace("{job_id}", str(job_id)).replace("{number}", number).replace("{node}", "n1")
+    path = path.replace("{index}", "0")
     return re.sub("{[a-z_]+}", "nowhere", path)
 
 

@@ -302,8 +302,8 @@ def _hung(jobs: Mapping[JobId, Job]) -> Iterator[Alert]:
 
 def _strange(jobs: Mapping[JobId, Job], now_ms: int) -> Iterator[Alert]:
     """Yield the anomalies of running programs, job by job."""
-    reporting = (job for job in jobs.values() if job.progress.noted_attempt)  # else nothing is known of it
-    for job in reporting:
+    known = (job for job in jobs.values() if job.progress.noted_attempt or job.use.attempt)  # of others nothing is
+    for job in known:
         for code, text, resolve in anomalies(job, now_ms):
             yield _alert(code, [job.id], text, resolve)
 
