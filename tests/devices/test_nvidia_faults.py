@@ -11,6 +11,7 @@ from penstock.devices.reading import FINDINGS, DeviceFacts, Reading
 from penstock.testing.devices import Recorded, check_facts, check_inventory
 from tests.devices.nvidia_machines import Clock, by_uuid, divided, library
 from tests.devices.nvml_library import ERRORS, FUNCTIONS, Library, loaded
+from tests.properties import LONG
 
 NAMES = ("q-x-12.xml", "q-x-17.xml")
 CHANGING = ("partitioned", "parts", "throttled")
@@ -110,6 +111,7 @@ def test_what_fails_costs_its_own_fact_and_no_other():
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not LONG, reason="minutes long: set PENSTOCK_SLOW=1")
 def test_what_fails_costs_its_own_fact_and_no_other_20_000_times():
     failed = fuzz(range(10_000, 30_000))
     assert {function for function, _ in failed} == set(FUNCTIONS)
