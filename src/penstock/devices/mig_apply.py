@@ -161,7 +161,7 @@ class MigKeeper:
         return after if isinstance(after, NotMade) else self._given(after, owner, place)
 
     def _completed(self, device: MigDevice, there: MigInstance, owner: str, place: Place) -> Given | NotMade:
-        """Give an instance that somebody left without its compute instance."""
+        """Give an instance that was left without its compute instance."""
         self._journal.begin("create", place)
         if refused := self._complete(device, there):
             return refused

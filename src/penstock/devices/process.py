@@ -1,6 +1,6 @@
 """The processes that ask vendors' libraries and tools: `python -m penstock.devices.process`.
 
-Theory. A driver may hang, for ever and unkillably, and a vendor's library may crash whoever calls it. So each provider
+Theory. A driver may hang, for ever and unkillably, and a vendor's library may crash its caller. So each provider
 is called in a process of its own, which writes a line for each reading. The process above it, which the agent starts,
 loads no library of a vendor: it ends a provider that is silent for too long, starts it again after a pause that grows,
 and passes the lines on. It ends when its input does: when the agent has died.
@@ -9,13 +9,14 @@ and passes the lines on. It ends when its input does: when the agent has died.
 import argparse
 import contextlib
 import os
+import pwd
 import selectors
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import IO
 
@@ -24,7 +25,7 @@ import msgspec
 from penstock import starts
 from penstock.devices.holders import holders
 from penstock.devices.provider import DeviceProvider, Machine, Sources
-from penstock.devices.reading import Finding, Reading, short
+from penstock.devices.reading import Finding, ProcessFacts, Reading, short
 from penstock.devices.samples import LINE_MAX, DeviceSample, encoded
 
 SAMPLE_EVERY_S = 1.0
@@ -62,12 +63,31 @@ def provide(
                 known = {one.pid for one in sampled.processes}
                 more = tuple(one for one in holders(listed.devices) if one.pid not in known)
                 sampled = msgspec.structs.replace(sampled, processes=sampled.processes + more)
+            sampled = msgspec.structs.replace(sampled, processes=tuple(map(with_user, sampled.processes)))
             write(encoded(DeviceSample(provider.vendor, "sample", sampled, boot_ms())))
             replaced = any(one.code == "driver_mismatch" for one in sampled.findings)
             if replaced and time.monotonic() - begun_s >= RELOAD_AFTER_S:
                 return
             if _has_new(sampled, listed):
                 break
+
+
+def with_user(process: ProcessFacts) -> ProcessFacts:
+    """Return a process with the name of its user, looked up here: a directory service may let its callers wait."""
+    if process.user:
+        return process
+    try:
+        return msgspec.structs.replace(process, user=_user_name(os.stat(f"/proc/{process.pid}").st_uid))
+    except OSError:
+        return process
+
+
+@cache
+def _user_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 def boot_ms() -> int:

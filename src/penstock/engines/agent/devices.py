@@ -251,14 +251,8 @@ class NodeDevices:
 
 
 def _user_of(pid: int) -> str:
-    """Return the name of the user that a process runs as, or the number where there is no name."""
+    """Return the number of the user that a process runs as; names are looked up by the providers' processes."""
     try:
-        number = os.stat(f"/proc/{pid}").st_uid
+        return str(os.stat(f"/proc/{pid}").st_uid)
     except OSError:
         return ""
-    import pwd
-
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
