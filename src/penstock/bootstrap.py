@@ -121,6 +121,7 @@ def simulated_of(nodes: Sequence[VirtualNode]) -> list[tuple[Device, ...]]:
             n.simulated_model,
             n.simulated_memory_bytes,
             mig=n.simulated_mig,
+            mig_mode=n.simulated_mig_mode,
             links=n.simulated_links,
             isolation=n.simulated_isolation,
         )

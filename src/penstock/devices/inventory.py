@@ -87,6 +87,7 @@ def _device(vendor: str, at: int, one: DeviceFacts, links: tuple[DeviceLink, ...
         uuid=one.uuid,
         healthy=not {one.uuid, one.pci} & set(ill),
         mig=bool(one.partitioned),
+        mig_mode=bool(one.partitioned) and vendor == "nvidia",
     )
 
 

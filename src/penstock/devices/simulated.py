@@ -9,6 +9,7 @@ def simulated(
     memory_bytes: int,
     *,
     mig: bool = False,
+    mig_mode: bool = False,
     links: tuple[tuple[int, ...], ...] | None = None,
     isolation: Isolation = "cooperative",
 ) -> tuple[Device, ...]:
@@ -16,6 +17,7 @@ def simulated(
 
     Args:
         mig: whether they may be cut into hardware partitions.
+        mig_mode: whether MIG mode is on, so that they give out such partitions alone.
         isolation: the strongest level that fractions of them reach.
         links: groups of indexes that NVLink joins, each with each; None joins them in pairs.
     """
@@ -33,6 +35,7 @@ def simulated(
             uuid=f"SIM-{index}",
             simulated=True,
             mig=mig,
+            mig_mode=mig_mode,
             isolation=isolation,
         )
         for index in range(count)

@@ -65,6 +65,8 @@ def _simulated(devices: Sequence[Device]) -> dict[str, Any]:
         found["memory"] = exact_size(like.memory_bytes)
     if like.mig:
         found["mig"] = True
+    if like.mig_mode:
+        found["mig_mode"] = True
     found["links"] = _groups(devices)
     return found
 

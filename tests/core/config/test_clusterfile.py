@@ -94,6 +94,7 @@ def test_everything_that_can_be_declared_is_taken_over():
                         "model": "H100",
                         "memory": "80GiB",
                         "mig": True,
+                        "mig_mode": True,
                         "links": [[1, 0, 2]],
                     },
                 },
@@ -113,7 +114,7 @@ def test_everything_that_can_be_declared_is_taken_over():
         Reservation("demo", "vision", 1_772_348_400_000, 1_772_352_000_000, ("n1", "n2")),
     )
     node = VirtualNode("n1", 2_500, 16 * GIB, 10**9, "gpus", (("disk", "ssd"),), "r", "7", 4, "H100", 80 * GIB)
-    assert found.nodes == (replace(node, simulated_mig=True, simulated_links=((0, 1, 2),)),)
+    assert found.nodes == (replace(node, simulated_mig=True, simulated_mig_mode=True, simulated_links=((0, 1, 2),)),)
 
 
 def test_every_strategy_and_rule_of_a_pool_can_be_named():
@@ -242,6 +243,7 @@ def test_wrong_shapes_are_problems(raw):
         {"nodes": [{"name": "n", "rack": 10**20}]},
         {"nodes": [{"name": "n", "pool": 5}]},
         {"nodes": [{"name": "n", "simulated_devices": {"count": 2, "mig": "yes"}}]},
+        {"nodes": [{"name": "n", "simulated_devices": {"count": 2, "mig_mode": True}}]},
         {"nodes": [{"name": "n", "simulated_devices": {"count": 2, "links": 5}}]},
         {"nodes": [{"name": "n", "simulated_devices": {"count": 2, "links": [0, 1]}}]},
         {"nodes": [{"name": "n", "simulated_devices": {"count": 2, "links": [[0, 2]]}}]},

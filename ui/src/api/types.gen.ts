@@ -492,6 +492,7 @@ export type Device = {
   simulated?: boolean;
   healthy?: boolean;
   mig?: boolean;
+  mig_mode?: boolean;
   isolation?: "cooperative" | "driver" | "hardware" | "none" | "watched";
 };
 

@@ -42,6 +42,8 @@ class VirtualNode(msgspec.Struct, frozen=True, omit_defaults=True):
     simulated_model: str = "SIM-80G"
     simulated_memory_bytes: int = 80 * 2**30
     simulated_mig: bool = False
+    simulated_mig_mode: bool = False
+    """MIG mode is on: they give out MIG instances alone."""
     simulated_links: tuple[tuple[int, ...], ...] | None = None
     """Groups of simulated devices that NVLink joins, each with each; None joins them in pairs."""
     simulated_isolation: Isolation = "cooperative"
@@ -57,7 +59,9 @@ def _read_links(reader: Reader, field: str, value: Any) -> tuple[tuple[int, ...]
     return tuple(tuple(sorted(group)) for group in groups)
 
 
-def _links_join_its_devices(reader: Reader, node: VirtualNode) -> None:
+def _devices_can_be(reader: Reader, node: VirtualNode) -> None:
+    if node.simulated_mig_mode and not node.simulated_mig:
+        reader.wrong("simulated_devices.mig_mode", True, "true only beside mig: true")
     count = node.simulated_count
     if any(index >= count for group in node.simulated_links or () for index in group):
         links = list(map(list, node.simulated_links or ()))
@@ -69,6 +73,7 @@ _SIMULATED = {
     "model": text("model", at="simulated_model"),
     "memory": size("memory of each device", at="simulated_memory_bytes", example="80GiB"),
     "mig": flag("MIG partitions are supported", at="simulated_mig"),
+    "mig_mode": flag("MIG mode is on: they give out MIG instances alone", at="simulated_mig_mode"),
     "isolation": word(
         "strongest isolation of their fractions", ISOLATION_LEVELS[:-1], "cooperative", at="simulated_isolation"
     ),
@@ -93,5 +98,5 @@ NODE = Section(
         "switch": note("switch"),
         "simulated_devices": group("simulated devices, marked as such everywhere", _SIMULATED),
     },
-    _links_join_its_devices,
+    _devices_can_be,
 )

@@ -39,10 +39,12 @@ def _path(number: int, field: str) -> str:
 
 
 def device_count(search: Search) -> Edits:
-    """Fewer devices for each replica of one group, a smaller share, or a smaller profile."""
+    """Fewer devices for each replica of one group, a smaller share, or a smaller profile; instances of MIG mode."""
     ask = search.devices
     if ask is not None and ask.profile:
         yield from _profile(search)
+    elif ask is not None and ask.whole and ask.count == 1:
+        yield from _largest_instance(search)
     elif ask is not None and not ask.whole:
         yield from _share(search)
         yield from _memory_limit(search)
@@ -99,6 +101,19 @@ def _profile(search: Search) -> Edits:
     for name in sorted((n for n in sizes if sizes[n] < mine), key=lambda n: (sizes[n], n), reverse=True):
         if search.starts(search.with_devices(profile=name)):
             yield request("devices.profile", ask.profile, name, f"devices.profile: {name} instead of {ask.profile}")
+            return
+
+
+def _largest_instance(search: Search) -> Edits:
+    """The profile of all of a device, in place of a whole one, where MIG mode is on."""
+    names: dict[str, None] = {}
+    for device in _devices(search):
+        geometry = mig.geometry_of(device.model, device.memory_bytes) if device.mig_mode and device.mig else None
+        if geometry is not None:
+            names.setdefault(max(geometry.profiles, key=lambda p: (p.memory_slices, -len(p.name))).name)
+    for name in names:
+        if search.starts(search.with_devices(profile=name)):
+            yield request("devices.profile", None, name, f"devices.profile: {name} instead of a whole device")
             return
 
 

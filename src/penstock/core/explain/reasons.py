@@ -123,6 +123,11 @@ CONSTRAINTS: dict[str, Reason] = {
         "nodes with room have devices with too little memory", "a smaller `memory` of devices", shortage=True
     ),
     "capability": Reason("nodes with room have devices of too low capability", "a lower `capability`", shortage=True),
+    "mig_mode": Reason(
+        "nodes with room have devices with MIG mode on, which give out MIG instances alone",
+        "a MIG profile; or an administrator switches MIG mode off, and starts the node again",
+        shortage=True,
+    ),
     "isolation": Reason(
         "nodes with room isolate parts of devices less than it requires",
         "a weaker `isolation`, a pool with `virtualization: mps`, or a MIG profile",

@@ -25,7 +25,7 @@ from penstock.core.model.resources import (
 )
 from penstock.core.model.selectors import Toleration
 from penstock.core.model.words import agree, counted
-from penstock.core.place.capacity import NodeCapacity
+from penstock.core.place.capacity import NodeCapacity, without_mig_mode
 from penstock.core.place.fit import HOST_REASONS, REASON_TEXT, Need, capacity, eligible, host_reason
 from penstock.core.place.gang import replicas_possible
 from penstock.core.place.isolation import isolation_offered
@@ -35,7 +35,7 @@ NODES_SAID_MAX = 3
 """Nodes whose closed devices a sentence names."""
 WORDS = {"cpu_milli": "CPUs", "memory_bytes": "memory", "storage_bytes": "storage", "bandwidth_bps": "bandwidth"}
 _FILTERS = ("node_lost", "node_joining", "node_draining", "node_shut_to_tenant", "reserved", "label", "taint",
-            "anti_affinity", "affinity", "spread", "vendor", "model", "device_memory", "capability",
+            "anti_affinity", "affinity", "spread", "vendor", "model", "device_memory", "capability", "mig_mode",
             "isolation")  # fmt: skip
 _OF_DEVICES = ("devices_short", "share_short", "profile_short", "device_links")
 _LIFTED: dict[str, tuple[str, object]] = {
@@ -327,6 +327,7 @@ def _ruled_out(scene: Scene) -> Iterator[Constraint]:
         state = cluster.state_of[node]
         if state not in rooms:
             free = cluster.table.frees[state]._replace(closed="", kept_for=TenantName(""), shut_to=())
+            free = without_mig_mode(free) if reason == "mig_mode" else free
             rooms[state] = capacity(lifted(need, reason), free, most)
         if rooms[state]:
             found.setdefault(reason, []).append((str(cluster.names[node]), rooms[state]))

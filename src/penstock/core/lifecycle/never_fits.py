@@ -114,7 +114,7 @@ def _remedies(state: State, ask: GangAsk, codes: Sequence[str]) -> Iterator[str]
         yield f"pool '{ask.pool}' gives out {_GIVEN.get(given, given)}"
     if "isolation" in codes:
         yield isolation_offered(ask, (shape_of(n, state.config.sharing) for n in state.nodes.values()))
-    if "profile" in codes:
+    if "profile" in codes or "mig_mode" in codes:
         yield _profiles(specs, ask.pool)
     if "device_links" in codes:
         yield "a farther `link` may fit"

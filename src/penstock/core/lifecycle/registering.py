@@ -129,7 +129,9 @@ def _device(said: Device, known: Device) -> Device:
     memory_bytes = min(said.memory_bytes, known.memory_bytes)
     healthy = known.healthy and said.healthy and not _is_another(said, known)
     isolation = min(known.isolation, said.isolation, key=ISOLATION_LEVELS.index)
-    return replace(known, memory_bytes=memory_bytes, healthy=healthy, mig=known.mig and said.mig, isolation=isolation)
+    mig = known.mig and said.mig
+    mode = known.mig_mode or said.mig_mode
+    return replace(known, memory_bytes=memory_bytes, healthy=healthy, mig=mig, mig_mode=mode, isolation=isolation)
 
 
 def _is_another(said: Device, known: Device) -> bool:

@@ -21,6 +21,7 @@ REASON_TEXT: dict[str, str] = {
     "model": "have no device of an accepted model",
     "device_memory": "have devices with too little memory",
     "capability": "have devices of too low compute capability",
+    "mig_mode": "have devices with MIG mode on, which give out MIG instances alone",
     "isolation": "isolate parts of devices less than required",
     "device_failed": "have failed devices",
     "devices_too_few": "have too few devices, even when empty",

@@ -150,6 +150,9 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     healthy: bool = True
     mig: bool = False
     """The operator lets it be cut into hardware partitions (MIG)."""
+    mig_mode: bool = False
+    """MIG mode is on, and is never switched off here: programs see its instances alone, none of it whole. False with
+    `mig`: it is cut up or whole, as jobs ask."""
     isolation: Isolation = "none"
     """The strongest level that its node reaches for fractions of it; `driver` where its pool gives them out by MPS."""
 
@@ -229,6 +232,8 @@ class DeviceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
             return "device_memory"
         if device.capability < self.capability_min:
             return "capability"
+        if device.mig_mode and not self.profile:
+            return "mig_mode"
         return None if self.isolation == "none" or self.is_isolated_on(device) else "isolation"
 
     def is_isolated_on(self, device: Device) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from penstock.core.model.affinity import Repels, RepelTally, Tally
 from penstock.core.model.cluster import Node
 from penstock.core.model.ids import PoolName, TenantName
@@ -276,6 +278,15 @@ def opened_shape(node: Node, shape: NodeShape) -> NodeShape:
     return NodeShape(shape.pool, shape.labels, shape.capacity, devices, shape.sharing, shape.taints)
 
 
+def without_mig_mode(free: NodeCapacity) -> NodeCapacity:
+    """Return the capacity of a node as if MIG mode were off on all its devices."""
+    shape = free.shape
+    devices = tuple(replace(one, mig_mode=False) for one in shape.devices)
+    return free._replace(
+        shape=NodeShape(shape.pool, shape.labels, shape.capacity, devices, shape.sharing, shape.taints)
+    )
+
+
 def empty(shape: NodeShape, closed: str = "", shut_to: tuple[TenantName, ...] = ()) -> NodeCapacity:
     """Return a node of this shape that holds nothing."""
     has = shape.capacity
@@ -331,7 +342,7 @@ def closed_reason(node: Node) -> str:
 def _device_key(device: Device) -> tuple[Any, ...]:
     links = tuple((link.peer, link.kind) for link in device.links)
     facts = (device.vendor, device.model, device.memory_bytes, device.capability, device.numa_node)
-    return (*facts, device.healthy, device.mig, device.isolation, links)
+    return (*facts, device.healthy, device.mig, device.mig_mode, device.isolation, links)
 
 
 def _neighbours(devices: tuple[Device, ...], kind: LinkKind) -> tuple[frozenset[int], ...]:

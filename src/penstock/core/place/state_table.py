@@ -92,7 +92,7 @@ class StateTable:
         if not shape.devices:
             return -1
         key = frozenset(
-            (d.vendor, d.model, d.memory_bytes, d.capability, d.healthy, d.isolation) for d in shape.devices
+            (d.vendor, d.model, d.memory_bytes, d.capability, d.healthy, d.mig_mode, d.isolation) for d in shape.devices
         )
         found = self._kind_ids.get(key)
         if found is None:

@@ -73,7 +73,7 @@ class NodeParts:
     def takes(self, order: StartReplica) -> bool:
         """Return whether a replica has to wait for instances: then they are made, and `prepared` has the result.
 
-        A device with MIG on is never seen as such by a program: a whole one is its largest instance.
+        A program sees instances alone of a device with MIG mode on: without one its replica is refused.
         """
         asked = order.ask.devices
         if asked is None or not (asked.profile or any(map(self._is_divided, order.devices))):
@@ -90,7 +90,7 @@ class NodeParts:
 
     def _is_divided(self, index: int) -> bool:
         device = self._devices[index]
-        return device.mig and not device.simulated
+        return device.mig_mode or (device.mig and not device.simulated)
 
     def left(self, key: ReplicaKey) -> None:
         """Take note that nothing of a replica is left: its instances are for others now."""
@@ -197,19 +197,7 @@ class NodeParts:
                 return "the order does not say where its instances lie"
             starts = zip(order.devices, order.slots, strict=True)
             return [(index, self._place(index, asked.profile, start)) for index, start in starts]
-        if len(order.devices) != 1 or asked is None or not asked.whole:
-            return (
-                f"MIG is on on device {next(filter(self._is_divided, order.devices))}, where a program sees one "
-                "instance of one device: ask for one whole device or for a profile, or switch MIG off"
-            )
-        (index,) = order.devices
-        return [(index, self._place(index, self._largest(index), 0))]
-
-    def _largest(self, index: int) -> str:
-        """Return the profile that takes all of a device."""
-        from penstock.core.place.mig import geometry_of
-
-        device = self._devices[index]
-        geometry = geometry_of(device.model, device.memory_bytes)
-        whole = [p.name for p in geometry.profiles if p.memory_slices == geometry.memory_slices] if geometry else []
-        return min(whole, key=len, default="")
+        return (
+            f"MIG mode is on on device {next(filter(self._is_divided, order.devices))}, which gives out instances "
+            "alone: ask for a profile"
+        )
