@@ -68,6 +68,7 @@ EVENT_FIELDS = {
     "DeviceClosed.code": "name of the fault; `closed` where a user closed it and there was none",
     "NodeDrainChanged.draining": "whether it is closed",
     "OthersLoadChanged.load": "what they hold",
+    "HostLoadNoted.load": "beyond what its jobs were given, by measurement, and points for past performance",
     "NodeChecked.passed": "whether it is as it should be",
     "CreditAdded.kind": "paid in advance, or granted",
     "UsagePosted.until_ms": "up to when it was counted (unix ms)",

@@ -112,7 +112,8 @@ def _print_plan(ruling: "Ruling") -> None:
 
 def _score(score: "NodeScore") -> str:
     alike = f" (+{score.alike} alike)" if score.alike else ""
-    return f"{score.node} {score.score:,}{alike}" + (" <- chosen" if score.chosen else "")
+    parts = f" ({score.parts})" if score.parts else ""
+    return f"{score.node} {score.score:,}{parts}{alike}" + (" <- chosen" if score.chosen else "")
 
 
 def _sum_up(rulings: "Sequence[Ruling]", records: int) -> None:

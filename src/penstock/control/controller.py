@@ -17,6 +17,7 @@ from penstock.control import messages as msg
 from penstock.control import single
 from penstock.control.finished_jobs import finished_row, past_run
 from penstock.control.hangs import Inspections
+from penstock.control.host_loads import HostLoads
 from penstock.control.leases import Leases, NodeChecks
 from penstock.control.progress import Pulses
 from penstock.control.report_filter import heard
@@ -95,7 +96,7 @@ class Controller:
         self.leases = Leases()
         self._pulses = Pulses()
         self._inspections = Inspections(self._pulses)
-        self._uses = Uses()
+        self._uses, self._host_loads = Uses(), HostLoads()
         self._checks = NodeChecks()
         self._confirmed_ms = 0
         self._snapshot_seq = 0
@@ -413,6 +414,7 @@ class Controller:
         self._inspections.note(report)
         self._uses.note(tx, report, self._clock.monotonic_ms())
         reports.on_report(tx, report)
+        self._host_loads.note(tx, report, self._clock.monotonic_ms())
         return msg.ReportTaken(report.seq, ())
 
     def _after_commit(self, request: msg.Request, reply: msg.Reply) -> msg.Reply:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from penstock.core.lifecycle.registering import AMOUNT_MAX
 from penstock.core.messages.reports import (
+    HostFigures,
     NodeReport,
     ProgressSeen,
     ReplicaInspected,
@@ -58,8 +59,12 @@ def heard(state: State, report: NodeReport, now_ms: int) -> NodeReport:
         others = None
     elif others is not None and others.users:
         others = replace(others, users=_users(others.users, len(state.nodes[report.node].spec.devices)))
+    figures = report.figures
+    if figures is not None and figures.host is not None:
+        figures = replace(figures, host=_believable(figures.host))
     return replace(
         report,
+        figures=figures,
         others=others,
         faults=None if report.faults is None else _faults(report.faults, len(state.nodes[report.node].spec.devices)),
         replicas=tuple(_shortened(_believed(state, report.node, seen, now_ms)) for seen in report.replicas),
@@ -76,6 +81,13 @@ def _possible(others: OthersLoad, spec: NodeSpec) -> bool:
     held = others.devices
     known = not held or (held[0] >= 0 and held[-1] < len(spec.devices) and held == tuple(sorted(set(held))))
     return known and all(0 <= amount <= AMOUNT_MAX for amount in amounts)
+
+
+def _believable(host: HostFigures) -> HostFigures | None:
+    """Return what a node says of its host, where no part is more than a whole; None else."""
+    parts, network = (host.cpu_milli, host.memory_milli), host.network_bps
+    fine = all(part is None or 0 <= part <= 1000 for part in parts) and (network is None or 0 <= network <= AMOUNT_MAX)
+    return host if fine else None
 
 
 def _faults(faults: Iterable[DeviceFault], devices: int) -> tuple[DeviceFault, ...]:

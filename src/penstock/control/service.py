@@ -141,7 +141,8 @@ class ControlService:
             measured = tuple(
                 use for use in report.figures.replicas if use.measured is not None and use.measured.measured_ms
             )
-            report = replace(report, figures=NodeFigures(replicas=measured) if measured else None)
+            host = report.figures.host
+            report = replace(report, figures=NodeFigures(replicas=measured, host=host) if measured or host else None)
         self._ask_for_node(report, taken, session)
 
     def on_alive(self, nodes: Sequence[tuple[NodeName, Incarnation]]) -> None:

@@ -2,11 +2,12 @@
 
 import pytest
 
-from penstock.core.lifecycle.health import CHECK_FIRST_MS, Fault, check_due_ms, fault_of
+from penstock.core.lifecycle.health import CHECK_FIRST_MS, check_due_ms
 from penstock.core.lifecycle.orders import check_orders
 from penstock.core.messages.orders import CheckNode
 from penstock.core.messages.reports import SHUT_DOWN, NodeCheck
 from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.node_faults import Fault, fault_of
 from penstock.testing.builders import node
 from penstock.testing.harness import cluster
 

@@ -19,7 +19,7 @@ from penstock.testing.harness import World
 from tests.core.strategies import gangs
 from tests.properties import examples
 
-STRATEGIES = ("fragmentation", "best_fit", "worst_fit", "dot_product", "first_fit", "random")
+STRATEGIES = ("fragmentation", "best_fit", "worst_fit", "dot_product", "host_load", "first_fit", "random")
 seeds = st.integers(0, 2**32)
 
 

@@ -11,7 +11,7 @@ from penstock.testing.harness import World
 from tests.core.strategies import gangs, node_lists
 from tests.properties import examples
 
-STRATEGIES = ("fragmentation", "best_fit", "worst_fit", "dot_product", "first_fit", "random")
+STRATEGIES = ("fragmentation", "best_fit", "worst_fit", "dot_product", "host_load", "first_fit", "random")
 MIX = st.lists(st.tuples(gangs(), st.integers(1, 6)), min_size=1, max_size=4)
 FEW = st.lists(st.tuples(st.sampled_from([1, 1, 2, 3]), st.sampled_from([1, 4, 9])), min_size=1, max_size=4)
 

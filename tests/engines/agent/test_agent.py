@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.core.lifecycle.health import Fault, fault_of
 from penstock.core.messages.orders import SaveReplica, StopReplica
 from penstock.core.messages.reports import SHUT_DOWN, ProgressSeen
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
+from penstock.core.model.node_faults import Fault, fault_of
 from penstock.core.model.resources import ReplicaAsk, Resources
 from penstock.engines.agent.state_machine import LEASE_OVER
 from penstock.engines.local.launch import agent_pid, node_config, start_agent

@@ -353,7 +353,7 @@ export type ClusterConfig = {
   settings?: Settings;
   root_policy?: string;
   reservations?: Array<Reservation>;
-  candidates?: Array<"best_fit" | "dot_product" | "first_fit" | "first_fit_decreasing" | "fragmentation" | "random" | "worst_fit">;
+  candidates?: Array<"best_fit" | "dot_product" | "first_fit" | "first_fit_decreasing" | "fragmentation" | "host_load" | "random" | "worst_fit">;
   billing?: Billing;
   users?: Array<User>;
   notifications?: Notifications;
@@ -840,6 +840,21 @@ export type Holder = {
   resource: string;
   used: number;
   jobs: number;
+};
+
+/** How a node's host is really used, beside what its jobs have been given: what placement by `host_load` goes by. */
+export type HostLoad = {
+  cpu_milli?: number;
+  memory_milli?: number;
+  bandwidth_milli?: number;
+  performance?: number;
+};
+
+/** The CPUs, memory or bandwidth of a node are used otherwise than noted before, or its past performance differs. */
+export type HostLoadNoted = {
+  type: "HostLoadNoted";
+  node: string;
+  load: HostLoad;
 };
 
 /** Who says who somebody is; without an issuer nobody signs in this way. */
@@ -1721,7 +1736,7 @@ export type Pool = {
   name: string;
   kind?: "cpu" | "gpu" | "mixed" | "npu";
   description?: string;
-  placement?: "best_fit" | "dot_product" | "first_fit" | "first_fit_decreasing" | "fragmentation" | "random" | "worst_fit";
+  placement?: "best_fit" | "dot_product" | "first_fit" | "first_fit_decreasing" | "fragmentation" | "host_load" | "random" | "worst_fit";
   backfill?: "conservative" | "easy" | "none" | "strict";
   reserve_milli?: number;
   speeds?: Array<Array<unknown>>;
@@ -1898,7 +1913,7 @@ export type RankView = {
 export type Record = {
   seq: number;
   time_ms: number;
-  event: LeaderElected | ConfigChanged | NodeRegistered | NodeReady | NodeLost | NodeDrainChanged | NodeStruck | OthersLoadChanged | NodeShut | NodeChecked | DeviceClosed | DeviceCleared | DeviceOpened | JobSubmitted | RunTimesPredicted | StartsEstimated | CapacityRequested | JobCancelRequested | JobHeld | JobReleased | JobProtected | JobRequeueRequested | JobEdited | AttemptAllocated | ReplicaStarted | ReplicaExited | AttemptStopRequested | ReplicaFrozen | AttemptSuspended | AttemptResumed | CheckpointSaved | JobResumed | ProgressNoted | HangFound | IdleNoted | SaveSignalNoted | UseNoted | AttemptEnded | JobRequeued | JobFinished | CreditAdded | CreditExpired | UsagePosted | InvoiceIssued | InvoicePaid | MoneyReversed | TenantHeld | TenantReleased | SpendingNoted | QuotaNoted | TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved;
+  event: LeaderElected | ConfigChanged | NodeRegistered | NodeReady | NodeLost | NodeDrainChanged | NodeStruck | OthersLoadChanged | HostLoadNoted | NodeShut | NodeChecked | DeviceClosed | DeviceCleared | DeviceOpened | JobSubmitted | RunTimesPredicted | StartsEstimated | CapacityRequested | JobCancelRequested | JobHeld | JobReleased | JobProtected | JobRequeueRequested | JobEdited | AttemptAllocated | ReplicaStarted | ReplicaExited | AttemptStopRequested | ReplicaFrozen | AttemptSuspended | AttemptResumed | CheckpointSaved | JobResumed | ProgressNoted | HangFound | IdleNoted | SaveSignalNoted | UseNoted | AttemptEnded | JobRequeued | JobFinished | CreditAdded | CreditExpired | UsagePosted | InvoiceIssued | InvoicePaid | MoneyReversed | TenantHeld | TenantReleased | SpendingNoted | QuotaNoted | TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved;
 };
 
 /** What one replica needs on its node. */

@@ -8,7 +8,9 @@ from penstock.core.model.ids import JobId
 from penstock.core.model.plan import Plan
 from penstock.core.model.quantities import format_resource, listed, resource_text
 from penstock.core.order.queues import holder_text
+from penstock.core.place.candidates import CandidateHeap
 from penstock.core.place.fit import needs_of
+from penstock.core.place.host_load import points_text
 from penstock.core.place.index import ClusterIndex, PlacementStrategy
 from penstock.core.place.score import NO_FIT
 from penstock.core.state.snapshot import Snapshot
@@ -101,9 +103,16 @@ def scores_of(event: ev.AttemptAllocated, plan: Plan, snapshot: Snapshot) -> tup
     score = view.score(cluster.table, chosen)
     if score == NO_FIT:
         return ()
-    found = [NodeScore(first, score, cluster.count(chosen) - 1, chosen=True)]
+    found = [NodeScore(first, score, cluster.count(chosen) - 1, chosen=True, parts=_parts(cluster, view, chosen))]
     others = [state for state in cluster.fitting_states(view) if state != chosen][:OTHERS_SHOWN]
     for state in others:
         name = cluster.names[cluster.lowest_node(state)]
-        found.append(NodeScore(name, view.score(cluster.table, state), cluster.count(state) - 1))
+        alike, parts = cluster.count(state) - 1, _parts(cluster, view, state)
+        found.append(NodeScore(name, view.score(cluster.table, state), alike, parts=parts))
     return tuple(sorted(found, key=lambda s: (s.score, not s.chosen, s.node)))
+
+
+def _parts(cluster: ClusterIndex, view: CandidateHeap, state: int) -> str:
+    """Return in words what the score of a state is made of, where the strategy gives points."""
+    put = view.put(cluster.table, state) if view.strategy == "host_load" and view.need.each.devices is None else None
+    return points_text(cluster.table.frees[put[0]]) if put is not None else ""

@@ -24,6 +24,8 @@ class NodeScore(msgspec.Struct, frozen=True, omit_defaults=True):
     alike: int = 0
     """Other nodes with the same free capacity, and so the same score."""
     chosen: bool = False
+    parts: str = ""
+    """What the score is made of, where the strategy gives points."""
 
 
 class Ruling(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -18,28 +18,17 @@ keeps a disk busy could cause that. A tenant's effect is bounded: claims on a no
 claims have nodes checked.
 """
 
-import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.cluster import CHECKED_BY, SHUT_TO_MAX, STRIKES_KEPT, ClusterConfig, Node, Settings, Strike
 from penstock.core.model.events import NodeChecked, NodeDrainChanged, NodeShut, NodeStruck
 from penstock.core.model.ids import NodeName, TenantName
-from penstock.core.model.jobs import ExitInfo, Job
+from penstock.core.model.jobs import Job
+from penstock.core.model.node_faults import Fault
 from penstock.core.model.quantities import format_duration
 from penstock.core.state.state import State
 
-_NODE_FAULT = re.compile(
-    r"uncorrectable ECC|fallen off the bus|NVML|\bXid\b|CUDA driver|hardware error|Input/output error"
-    r"|Stale file handle",
-    re.IGNORECASE,
-)
-_OWN_FAULT = re.compile(
-    r"\[Errno (2|7|8|13|17|20|21|36|40)\]|rendezvous port|lost touch with the server|was shut down|^pod: "
-)
-"""Errors of the request or of the job's folder (no such file, list too long, not allowed, name taken), not of the
-node; of a pod, whose node the cluster judges; or failures that are counted elsewhere."""
 ONE_INCIDENT_MS = 10_000
 """Failures of a node within this time count as one incident."""
 JOBS_LEAST = 2
@@ -56,26 +45,6 @@ CLAIM_CHECK_EVERY_MS = 300_000
 TENANT_CHECK_EVERY_MS = 60_000
 """Claims of one tenant have a node checked this often at most, whichever it is."""
 STRIKE_MAX_CHARS = 200
-
-
-class Fault(NamedTuple):
-    """A failure that counts against a node."""
-
-    text: str
-    own: bool = True
-    """The node's own word; else a claim of a program."""
-
-
-def fault_of(info: ExitInfo) -> Fault | None:
-    """Return the fault of the node that an exit shows, or None."""
-    if info.stop_sent or _OWN_FAULT.search(info.problem):
-        return None
-    if info.problem:
-        return Fault(info.problem)
-    for text, own in ((info.note, info.observed), (info.last_error, False)):
-        if _NODE_FAULT.search(text):
-            return Fault(text, own)
-    return None
 
 
 def strike(tx: Transaction, name: NodeName, fault: Fault, job: Job | None = None) -> None:

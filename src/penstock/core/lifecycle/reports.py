@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from penstock.core.lifecycle.device_health import on_failed_device, on_faults, open_quiet
 from penstock.core.lifecycle.draining import clear_overdue
 from penstock.core.lifecycle.ending import after_replica_gone, finish
-from penstock.core.lifecycle.health import Fault, checked, fault_of, strike
+from penstock.core.lifecycle.health import checked, strike
 from penstock.core.lifecycle.idling import note_idle
 from penstock.core.lifecycle.registering import reshaped
 from penstock.core.lifecycle.suspending import end_long_suspensions, on_frozen, stop_instead
@@ -30,6 +30,7 @@ from penstock.core.model.events import (
 )
 from penstock.core.model.ids import Incarnation, NodeName
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica
+from penstock.core.model.node_faults import Fault, fault_of
 from penstock.core.model.progress import SAVE_SIGNALS
 from penstock.core.model.resources import Resources
 from penstock.core.state.state import State

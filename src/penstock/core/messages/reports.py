@@ -106,13 +106,25 @@ class ReplicaUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """Since it began."""
 
 
+class HostFigures(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How busy a node's machine is, its other programs included, since the last such figures; None: not known."""
+
+    cpu_milli: int | None = None
+    """Part of the time (thousandths) in which the CPUs that jobs may use were busy."""
+    memory_milli: int | None = None
+    """Part of the memory that no program could be given at present."""
+    network_bps: int | None = None
+    """Bits a second over its network cards, both ways."""
+
+
 class NodeFigures(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Figures for people and metrics: nothing is decided by them, and the log does not keep them."""
+    """Figures for people and metrics, which the log does not keep: what decides of them becomes events of their own."""
 
     devices: tuple[DeviceFigures, ...] = ()
     replicas: tuple[ReplicaUse, ...] = ()
     notes: tuple[str, ...] = ()
     """What cannot be measured at present, and why."""
+    host: HostFigures | None = None
 
 
 class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -11,6 +11,7 @@ from penstock.core.model.ids import DEFAULT_POOL as DEFAULT_POOL
 from penstock.core.model.ids import DEFAULT_QUEUE as DEFAULT_QUEUE
 from penstock.core.model.ids import DEFAULT_TENANT as DEFAULT_TENANT
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName, TenantName, UserName
+from penstock.core.model.nodes import HostLoad as HostLoad
 from penstock.core.model.nodes import NodeSpec as NodeSpec
 from penstock.core.model.nodes import OthersLoad as OthersLoad
 from penstock.core.model.notifications import Notifications
@@ -24,7 +25,7 @@ QueuePolicy = str
 """A builtin policy, or `ext:NAME` for one from a package."""
 PreemptionRule = Literal["never", "reclaim", "lower_priority"]
 PlacementPolicy = Literal[
-    "fragmentation", "best_fit", "first_fit", "first_fit_decreasing", "worst_fit", "dot_product", "random"
+    "fragmentation", "best_fit", "first_fit", "first_fit_decreasing", "worst_fit", "dot_product", "host_load", "random"
 ]
 BackfillRule = Literal["easy", "conservative", "none", "strict"]
 """What later jobs may do while an earlier one of their pool does not fit: start if that delays no waiting job (`easy`:
@@ -121,6 +122,8 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tenants whose claims led to that check."""
     others: OthersLoad = OthersLoad()
     """What others hold of it; with jobs of ours that may be more than it has."""
+    load: HostLoad = HostLoad()
+    """How its host is really used, as noted last; nothing is noted where placement does not go by it."""
     devices_closed: tuple[DeviceClosure, ...] = ()
     """Ascending by index; in `spec` these devices are not healthy."""
     devices_opened: tuple[DeviceOpening, ...] = ()

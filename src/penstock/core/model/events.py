@@ -33,6 +33,7 @@ from penstock.core.model.money_events import UsagePosted as UsagePosted
 from penstock.core.model.node_events import DeviceCleared as DeviceCleared
 from penstock.core.model.node_events import DeviceClosed as DeviceClosed
 from penstock.core.model.node_events import DeviceOpened as DeviceOpened
+from penstock.core.model.node_events import HostLoadNoted as HostLoadNoted
 from penstock.core.model.node_events import NodeChecked as NodeChecked
 from penstock.core.model.node_events import NodeDrainChanged as NodeDrainChanged
 from penstock.core.model.node_events import NodeLost as NodeLost
@@ -361,6 +362,7 @@ AnyEvent = (
     | NodeDrainChanged
     | NodeStruck
     | OthersLoadChanged
+    | HostLoadNoted
     | NodeShut
     | NodeChecked
     | DeviceClosed

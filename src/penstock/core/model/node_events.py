@@ -2,7 +2,7 @@
 
 from penstock.core.model.event import Event
 from penstock.core.model.ids import Incarnation, JobId, NodeName, TenantName, UserName
-from penstock.core.model.nodes import NodeSpec, OthersLoad
+from penstock.core.model.nodes import HostLoad, NodeSpec, OthersLoad
 
 
 class NodeRegistered(Event, tag=True, frozen=True, omit_defaults=True):
@@ -56,6 +56,16 @@ class OthersLoadChanged(Event, tag=True, frozen=True, omit_defaults=True):
 
     node: NodeName
     load: OthersLoad
+
+
+class HostLoadNoted(Event, tag=True, frozen=True, omit_defaults=True):
+    """The CPUs, memory or bandwidth of a node are used otherwise than noted before, or its past performance differs.
+
+    Only of nodes in pools whose placement is `host_load`.
+    """
+
+    node: NodeName
+    load: HostLoad
 
 
 class DeviceClosed(Event, tag=True, frozen=True, omit_defaults=True):

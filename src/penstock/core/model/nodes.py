@@ -50,6 +50,29 @@ class DeviceUser(msgspec.Struct, frozen=True, omit_defaults=True):
     program: str = ""
 
 
+class HostLoad(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a node's host is really used, beside what its jobs have been given: what placement by `host_load` goes by.
+
+    Amounts are thousandths of all that the node has, in steps of 100; below 0 where its jobs use less than they asked
+    for.
+    """
+
+    cpu_milli: int = 0
+    """CPUs in use beyond those that are given out."""
+    memory_milli: int = 0
+    """The same of memory."""
+    bandwidth_milli: int = 0
+    """The same of network bandwidth."""
+    performance: int = 10
+    """Points for past performance, 0 to 10: 10 where no replica there ended by the node's fault lately."""
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """The same as numbers; empty where nothing is known."""
+        found = (self.cpu_milli, self.memory_milli, self.bandwidth_milli, self.performance)
+        return () if found == (0, 0, 0, 10) else found
+
+
 class OthersLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a node gives to programs that Penstock did not place, such as pods of another scheduler."""
 

@@ -141,6 +141,8 @@ class NodeCapacity(NamedTuple):
     """How many of the replicas there each selector in use selects."""
     repels: RepelTally = ()
     """Whom the rules of replicas there keep off this node, or its domain."""
+    load: tuple[int, ...] = ()
+    """How its host is really used (`HostLoad.key`); empty where that is not noted."""
 
     @property
     def host(self) -> Resources:
@@ -222,6 +224,7 @@ class NodeCapacity(NamedTuple):
             _shifted(self.extended, host.extended, sign),
             tallied(self.selected, ask.selected, -sign),
             tallied(self.repels, ask.repels, -sign) if ask.affinity else self.repels,
+            self.load,
         )
 
     def _fraction(
@@ -301,6 +304,8 @@ def unheld(node: Node, shape: NodeShape) -> NodeCapacity:
     Host amounts are below 0 where they hold more than there is.
     """
     free = empty(shape, closed_reason(node), node.shut_to)
+    if load := node.load.key:
+        free = free._replace(load=load)
     held = node.others
     if held.selected or held.repels:
         free = free._replace(selected=held.selected, repels=tuple((one, 1) for one in held.repels))

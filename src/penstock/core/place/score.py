@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.core.model.cluster import PlacementPolicy
 from penstock.core.model.resources import RESOURCE_FIELDS, WHOLE_DEVICE_MILLI
-from penstock.core.place import fragmentation
+from penstock.core.place import fragmentation, host_load
 from penstock.core.place.fit import Need, closed_refusal, put_on
 from penstock.core.place.state_table import Ints, StateTable, whole_free
 
@@ -28,7 +28,9 @@ class Scorer:
     def __init__(
         self, need: Need, count: int, strategy: PlacementPolicy, mix: fragmentation.Mix | None, speeds: Speeds
     ) -> None:
-        self._need, self._count, self._strategy, self._mix = need, count, strategy, mix
+        self._need, self._count, self._mix = need, count, mix
+        by_host = strategy == "host_load" and need.each.devices is None
+        self._strategy = "fragmentation" if strategy == "host_load" and not by_host else strategy
         self._speeds = speeds
         host = need.each.host
         self._host = np.array([getattr(host, field) * count for field in RESOURCE_FIELDS], np.int64)
@@ -88,6 +90,8 @@ class Scorer:
     def _scores(self, table: StateTable, rows: Ints, host: Ints, devices: Ints, kind: Ints) -> Ints:
         if self._strategy == "fragmentation" and self._mix is not None:
             score = self._by_fragmentation(table, host, devices, kind)
+        elif self._strategy == "host_load":
+            score = self._by_host(table, rows, host, devices)
         elif self._strategy in ("best_fit", "fragmentation"):
             score = self._left(table, rows, host, devices)
         elif self._strategy == "worst_fit":
@@ -99,6 +103,13 @@ class Scorer:
         if self._ask is not None and len(self._ask.models) > 1:
             score = score + PREFERENCE_STEP * np.array([p or 0 for p in self._preferences], np.int64)[kind]
         return np.asarray(score, np.int64)
+
+    def _by_host(self, table: StateTable, rows: Ints, host: Ints, devices: Ints) -> Ints:
+        """Return the points missing after placing; devices that would be stranded weigh more than all points."""
+        loads = np.array([table.frees[row].load or host_load.UNKNOWN for row in rows], np.int64)
+        points: Ints = host_load.points(table.capacity[rows], host - self._host, loads).sum(axis=1)
+        stranded: Ints = STRANDED_STEP // WHOLE_DEVICE_MILLI * np.maximum(devices, 0).sum(axis=1)
+        return host_load.MOST - points + stranded
 
     def _by_fragmentation(self, table: StateTable, host: Ints, devices: Ints, kind: Ints) -> Ints:
         assert self._mix is not None

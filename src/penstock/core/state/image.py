@@ -12,6 +12,7 @@ from penstock.core.state.accounts import MoneyImage
 from penstock.core.state.idempotency import IdempotencyEntry
 from penstock.core.state.identity import Identity
 from penstock.core.state.indexes import PastUse
+from penstock.core.state.past_runs import NodeRuns
 from penstock.core.state.powers import ModelPower
 from penstock.core.state.quota_notes import QuotaSaid
 from penstock.core.state.subscriptions import Subscription
@@ -47,3 +48,5 @@ class Image(msgspec.Struct, frozen=True):
     identity: Identity = Identity()
     powers: tuple[ModelPower, ...] = ()
     """Measured power of devices by model."""
+    past_runs: tuple[NodeRuns, ...] = ()
+    """How replicas ended on each node."""

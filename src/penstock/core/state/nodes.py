@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from penstock.core.model import events as ev
-from penstock.core.model.cluster import CHECKED_BY, SHUT_TO_MAX, STRIKES_KEPT, Node, OthersLoad, Strike
+from penstock.core.model.cluster import CHECKED_BY, SHUT_TO_MAX, STRIKES_KEPT, HostLoad, Node, OthersLoad, Strike
 from penstock.core.model.ids import UserName
 from penstock.core.state import devices, tables
 
@@ -13,14 +13,14 @@ def registered(node: Node | None, event: ev.NodeRegistered, time_ms: int) -> Nod
     tables.node_step(node.state if node else None, "registered")
     fresh = node or Node(event.spec, event.incarnation)
     fresh = replace(fresh, spec=event.spec, incarnation=event.incarnation, state="joining", lost_ms=0)
-    fresh = replace(fresh, others=OthersLoad())  # its first report says
+    fresh = replace(fresh, others=OthersLoad(), load=HostLoad(performance=fresh.load.performance))  # its reports say
     fresh = replace(fresh, registered_ms=time_ms, devices_closed=(), devices_opened=())
     return fresh if node is None else devices.carried_over(fresh, node)
 
 
 NodeChange = (
     ev.NodeReady | ev.NodeDrainChanged | ev.NodeStruck | ev.NodeShut | ev.NodeChecked | ev.OthersLoadChanged
-    | ev.DeviceClosed | ev.DeviceCleared | ev.DeviceOpened
+    | ev.HostLoadNoted | ev.DeviceClosed | ev.DeviceCleared | ev.DeviceOpened
 )  # fmt: skip
 
 
@@ -41,6 +41,8 @@ def changed(node: Node, event: NodeChange, time_ms: int) -> Node:
             return _checked(node, event, time_ms)
         case ev.OthersLoadChanged():
             return replace(node, others=event.load)
+        case ev.HostLoadNoted():
+            return replace(node, load=event.load)
         case ev.DeviceClosed():
             return devices.closed(node, event, time_ms)
         case ev.DeviceCleared():

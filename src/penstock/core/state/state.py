@@ -29,6 +29,7 @@ from penstock.core.state.image import Image as Image
 from penstock.core.state.indexes import Indexes
 from penstock.core.state.live_jobs import LiveJobs
 from penstock.core.state.nodes import NodeChange, changed, registered
+from penstock.core.state.past_runs import PastRuns
 from penstock.core.state.powers import Powers
 from penstock.core.state.quota_notes import QuotaNotes
 from penstock.core.state.secrets import Secrets
@@ -79,6 +80,7 @@ class State:
             unmet_by_run=True,
             identity=self.identity,
             powers=self.indexes.powers.image(),
+            past_runs=self.indexes.past_runs.image(),
         )
 
     @classmethod
@@ -95,6 +97,7 @@ class State:
         state.config_since_empty, state.config_seq = False, image.seq
         state._take_jobs(image)
         state.indexes.requests, state.indexes.powers = Requests(*image.requests), Powers(image.powers)
+        state.indexes.past_runs = PastRuns(image.past_runs)
         state.indexes.rebuild(state.jobs, image.nodes, image.past_use, image.config)
         return state
 
@@ -315,6 +318,7 @@ class State:
         measured = total(job.measured, *(info.measured for _, info in exits))
         for (_, info), replica in zip(exits, gone, strict=True):
             self.indexes.powers.add(self.nodes.get(replica.place.node), replica.place.devices, info.measured)
+            self.indexes.past_runs.add(replica.place.node, info)
         self._put(replace(job, attempt=replace(attempt, replicas=after), measured=measured))
 
     def _stop_requested(self, event: ev.AttemptStopRequested, record: ev.Record) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.core.messages.reports import NodeFigures, ReplicaKey, ReplicaUse
+from penstock.core.messages.reports import HostFigures, NodeFigures, ReplicaKey, ReplicaUse
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.measured import Measured
 from penstock.core.model.nodes import NodeSpec, OthersLoad
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FOLDER_CHECK_MS = 1_000
 FIGURES_EVERY_MS = 5_000
+HOST_EVERY_MS = 20_000
 READ_BEFORE_EXIT = 2
 """Readings that show a fault for sure."""
 EXIT_HELD_MS = 3_000
@@ -67,6 +68,8 @@ class NodeDevices:
         self._cpu_us: dict[ReplicaKey, int] = {}
         """Processor time of each replica as of the last figures."""
         self._cpu_at_ms = 0
+        self._host: tuple[int, procfs.MachineCounters] | None = None
+        """When the counters of the machine were read last (ms), and what they were."""
 
     def turn(self, now_ms: int, *, connected: bool) -> DeviceNews | None:
         """Take new readings, without waiting; return what follows from them, None before the first.
@@ -120,7 +123,23 @@ class NodeDevices:
         self._figures_at_ms = now_ms + FIGURES_EVERY_MS
         uses = tuple(self._uses(now_ms))
         devices = condition.figures() if condition is not None else ()
-        return NodeFigures(devices, uses, notes) if devices or uses or changed else None
+        host = self._host_figures(now_ms)
+        return NodeFigures(devices, uses, notes, host) if devices or uses or changed or host else None
+
+    def _host_figures(self, now_ms: int) -> HostFigures | None:
+        """Return how busy the machine has been; of a node that has no machine of its own nothing."""
+        if self._spec.virtual or (self._host is not None and now_ms - self._host[0] < HOST_EVERY_MS):
+            return None
+        before, now = self._host, procfs.machine_counters(os.sched_getaffinity(0))
+        self._host = (now_ms, now)
+        if before is None or now_ms <= before[0]:
+            return None
+        then, passed_ms = before[1], now_ms - before[0]
+        ticks, moved = now.all_ticks - then.all_ticks, None
+        if now.network_bytes is not None and then.network_bytes is not None:
+            moved = max(0, now.network_bytes - then.network_bytes) * 8 * 1000 // passed_ms
+        busy = min(1000, max(0, 1000 * (now.busy_ticks - then.busy_ticks) // ticks)) if ticks > 0 else None
+        return HostFigures(busy, now.memory_milli, moved)
 
     def _uses(self, now_ms: int) -> Iterator[ReplicaUse]:
         """Yield what replicas use of their node and their devices."""

@@ -1,4 +1,5 @@
-"""Processes as /proc shows them: start times (to tell a process from a later one with its number), and kin.
+"""Processes as /proc shows them: start times (to tell a process from a later one with its number), and kin. How busy
+the machine is.
 
 A process whose first thread has ended looks like a zombie there, has no environment, and may go on for ever in its
 other threads: only when they have ended too is it over.
@@ -7,8 +8,9 @@ other threads: only when they have ended too is it over.
 import contextlib
 import os
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -262,6 +264,51 @@ def disk_bytes(pids: Iterable[int]) -> tuple[int, int]:
             if name in moved:
                 moved[name] += int(value)
     return moved[b"read_bytes"], moved[b"write_bytes"]
+
+
+class MachineCounters(NamedTuple):
+    """Counters of a machine since it was booted; all 0 or None where they cannot be read."""
+
+    busy_ticks: int
+    """Of the processors that were asked about, added up."""
+    all_ticks: int
+    memory_milli: int | None
+    """Part of the memory (thousandths) that no program could be given at present."""
+    network_bytes: int | None
+    """Over its network cards, both ways; None where it has none of its own, as in a container."""
+
+
+def machine_counters(cpus: Collection[int]) -> MachineCounters:
+    """Return the counters of the machine, of its processors those in `cpus`.
+
+    Source: proc_stat(5), proc_meminfo(5) and proc_net_dev of Linux. `iowait` counts as idle.
+    """
+    wanted = {f"cpu{number}".encode() for number in cpus}
+    busy = total = 0
+    for line in _read("/proc/stat").splitlines():
+        name, *fields = line.split()
+        if name in wanted:
+            ticks = [int(field) for field in fields[:8]]
+            busy, total = busy + sum(ticks) - sum(ticks[3:5]), total + sum(ticks)
+        elif not name.startswith(b"cpu"):
+            break
+    memory = {key: value.split()[0] for key, _, value in map(_parted, _read("/proc/meminfo").splitlines())}
+    has, left = int(memory.get(b"MemTotal", 0)), int(memory.get(b"MemAvailable", 0))
+    return MachineCounters(busy, total, 1000 * (has - left) // has if has else None, _network_bytes())
+
+
+def _network_bytes() -> int | None:
+    """Return what went over network cards; bridges and the like would count it again."""
+    found: int | None = None
+    for name, colon, value in map(_parted, _read("/proc/net/dev").splitlines()):
+        if colon and os.path.exists(f"/sys/class/net/{os.fsdecode(name.strip())}/device"):
+            fields = value.split()
+            found = (found or 0) + int(fields[0]) + int(fields[8])
+    return found
+
+
+def _parted(line: bytes) -> tuple[bytes, bytes, bytes]:
+    return line.partition(b":")
 
 
 def boot_id() -> str:
