@@ -124,6 +124,7 @@ def simulated_of(nodes: Sequence[VirtualNode]) -> list[tuple[Device, ...]]:
             mig_mode=n.simulated_mig_mode,
             links=n.simulated_links,
             isolation=n.simulated_isolation,
+            power_limit_mw=n.simulated_power_limit_mw,
         )
         for n in nodes
     ]

@@ -135,6 +135,7 @@ PROBLEMS: dict[str, str] = {
     "too_many_tokens": "as many tokens as there may be",
     "share_used_up": "this user or tenant has as much of something as one may; others still may have more",
     "queue_full": "as many jobs wait in the queue as it lets (`max_waiting`)",
+    "over_power_limit": "the devices of one job alone would draw more than the `power_limit` of its pool",
     "over_maximum": "one job alone asks for more than a maximum of its queue or tenant",
     "never_fits": "the job could not start even on the whole empty cluster; the hint says what would fit",
     "dependency_cycle": "jobs wait for each other in a ring",

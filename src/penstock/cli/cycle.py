@@ -13,6 +13,7 @@ WAIT_TEXT = {
     "no_fit": "found no room",
     "making_room": "wait until preempted jobs have saved and left",
     "kept_back": "could use room only that is kept for a job before them",
+    "power_cap": "would draw more power than their pool may",
     "quota": "would exceed a maximum of a queue or tenant",
     "reserve": "would cut into their pool's reserve",
     "admission": "wait for their turn in their queue",

@@ -42,6 +42,7 @@ WHY = {
     "not_lent": "not lent to it",
     "quota": "quota reached",
     "decided_elsewhere": "fits: not placed yet",
+    "power_cap": "pool's power limit",
     "reserve": "pool's reserve",
     "tenant_held": "tenant has no money",
 }

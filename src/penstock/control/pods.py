@@ -42,7 +42,7 @@ from penstock.ports import Clock, NodeSession
 KUBERNETES = UserName("kubernetes")
 """Submits the jobs of pods; who made a pod, the API server does not say."""
 EVERYWHERE = Scope(KUBERNETES, "admin", level="write")
-REASONS = {"never_fits": "Unschedulable", "over_maximum": "QuotaExceeded"}
+REASONS = {"never_fits": "Unschedulable", "over_maximum": "QuotaExceeded", "over_power_limit": "QuotaExceeded"}
 """Reasons of conditions, by the code of the problem: autoscalers act on the first one, and are right to."""
 SEEN_MAX = 20_000
 BUSY_S = 1.0

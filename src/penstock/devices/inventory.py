@@ -88,6 +88,7 @@ def _device(vendor: str, at: int, one: DeviceFacts, links: tuple[DeviceLink, ...
         healthy=not {one.uuid, one.pci} & set(ill),
         mig=bool(one.partitioned),
         mig_mode=bool(one.partitioned) and vendor == "nvidia",
+        power_limit_mw=one.power_limit_mw or 0,
     )
 
 

@@ -12,6 +12,7 @@ def simulated(
     mig_mode: bool = False,
     links: tuple[tuple[int, ...], ...] | None = None,
     isolation: Isolation = "cooperative",
+    power_limit_mw: int = 0,
 ) -> tuple[Device, ...]:
     """Return `count` devices that do not exist, four to a NUMA node.
 
@@ -19,6 +20,7 @@ def simulated(
         mig: whether they may be cut into hardware partitions.
         mig_mode: whether MIG mode is on, so that they give out such partitions alone.
         isolation: the strongest level that fractions of them reach.
+        power_limit_mw: the most that each draws (mW); 0: unknown.
         links: groups of indexes that NVLink joins, each with each; None joins them in pairs.
     """
     groups = links if links is not None else tuple((i, i + 1) for i in range(0, count - 1, 2))
@@ -37,6 +39,7 @@ def simulated(
             mig=mig,
             mig_mode=mig_mode,
             isolation=isolation,
+            power_limit_mw=power_limit_mw,
         )
         for index in range(count)
     )

@@ -494,6 +494,7 @@ export type Device = {
   mig?: boolean;
   mig_mode?: boolean;
   isolation?: "cooperative" | "driver" | "hardware" | "none" | "watched";
+  power_limit_mw?: number;
 };
 
 /** A device that was closed or opened, as it is now. */
@@ -1743,6 +1744,7 @@ export type Pool = {
   virtualization?: "any" | "mig" | "mps" | "none" | "time_slicing";
   memory_oversubscription_milli?: number;
   replicas_per_device?: number;
+  power_limit_mw?: number;
 };
 
 export type PoolList = {

@@ -111,7 +111,8 @@ class _Case:
         self.victim, self.beneficiary = victim, beneficiary
         self._plan, self._same = again, same
         self.now_ms, self.settings = event.decided_ms, snapshot.config.settings
-        self.tree = QueueTree(snapshot.config).load(snapshot.usage, whole_total(snapshot.free), self.now_ms)
+        whole = whole_total(snapshot.free)
+        self.tree = QueueTree(snapshot.config).load(snapshot.usage, whole, self.now_ms, snapshot.pool_powers)
 
     def _part(self, job: Job) -> QueueNode:
         account = self.tree.account(job.spec.queue, job.spec.tenant)

@@ -7,6 +7,7 @@ from penstock.core.model import events as ev
 from penstock.core.model.ids import JobId
 from penstock.core.model.plan import Plan
 from penstock.core.model.quantities import format_resource, listed, resource_text
+from penstock.core.order.expected_power import power_pool
 from penstock.core.order.queues import holder_text
 from penstock.core.place.candidates import CandidateHeap
 from penstock.core.place.fit import needs_of
@@ -56,7 +57,9 @@ def _maxima(event: ev.AttemptAllocated, plan: Plan, state: State) -> Iterator[Ch
             name = tree.resources[column]
             used, most = (format_resource(name, amount) for amount in (queue.used[column], limit))
             within = queue.used[column] <= limit
-            text = f"{holder_text(queue.name)}: {resource_text(name)} {used} of at most {most} used, with it"
+            pool = power_pool(name)
+            said = f"pool {pool}: expected power" if pool else f"{holder_text(queue.name)}: {resource_text(name)}"
+            text = f"{said} {used} of at most {most} used, with it"
             yield Check("maximum", within, text)
 
 

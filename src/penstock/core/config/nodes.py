@@ -14,6 +14,7 @@ from penstock.core.config.fields import (
     integer,
     label,
     note,
+    number,
     pairs,
     size,
     text,
@@ -22,6 +23,7 @@ from penstock.core.config.fields import (
 from penstock.core.config.reader import Reader
 from penstock.core.model.cluster import DEFAULT_POOL
 from penstock.core.model.ids import PoolName
+from penstock.core.model.measured import POWER_MAX_MW
 from penstock.core.model.resources import ISOLATION_LEVELS, Isolation
 
 DEVICES_PER_NODE_MAX = 1_024
@@ -47,6 +49,7 @@ class VirtualNode(msgspec.Struct, frozen=True, omit_defaults=True):
     simulated_links: tuple[tuple[int, ...], ...] | None = None
     """Groups of simulated devices that NVLink joins, each with each; None joins them in pairs."""
     simulated_isolation: Isolation = "cooperative"
+    simulated_power_limit_mw: int = 0
 
 
 def _read_links(reader: Reader, field: str, value: Any) -> tuple[tuple[int, ...], ...] | None:
@@ -76,6 +79,13 @@ _SIMULATED = {
     "mig_mode": flag("MIG mode is on: they give out MIG instances alone", at="simulated_mig_mode"),
     "isolation": word(
         "strongest isolation of their fractions", ISOLATION_LEVELS[:-1], "cooperative", at="simulated_isolation"
+    ),
+    "power_limit": number(
+        "watts that each draws at most",
+        "a number of watts",
+        high=POWER_MAX_MW,
+        default=0,
+        at="simulated_power_limit_mw",
     ),
     "links": Field(
         _read_links,

@@ -30,6 +30,8 @@ from penstock.core.order.extension import NAME_CHARACTERS
 ENTRIES_MAX = 10_000
 REPLICAS_PER_DEVICE = {"inference": 4, "development": 2}
 REPLICAS_PER_DEVICE_MAX = 64
+POWER_LIMIT_MAX_MW = 10**12
+"""A gigawatt."""
 POOL_KINDS = ("gpu", "npu", "cpu", "mixed")
 PLACEMENTS: tuple[str, ...] = get_args(c.PlacementPolicy)
 BACKFILL_RULES: tuple[str, ...] = get_args(c.BackfillRule)
@@ -144,6 +146,14 @@ POOL = Section(
             _read_replicas_per_device,
             {"anyOf": [whole(1, REPLICAS_PER_DEVICE_MAX), {"enum": list(REPLICAS_PER_DEVICE)}]},
             "equal parts of a device for jobs that ask for a slice: a number, `inference` (4) or `development` (2)",
+        ),
+        "power_limit": number(
+            "watts that its devices in use may be expected to draw together; a start that would exceed it waits",
+            "a number of watts from 1, such as 20000",
+            low=MILLI,
+            high=POWER_LIMIT_MAX_MW,
+            default=0,
+            at="power_limit_mw",
         ),
         "virtualization": Field(_read_virtualization, {"enum": list(VIRTUALIZATIONS)}, "kinds of device sharing"),
     },

@@ -41,7 +41,7 @@ class SingleJobPlanner:
         self._rules = {queue.name: queue for queue in config.queues}
         self._placement = {pool.name: pool.placement for pool in config.pools}
         limited = any(q.max or q.lend is not None or q.policy == "least_attained" for q in config.queues)
-        limited = limited or any(tenant.max for tenant in config.tenants)
+        limited = limited or bool(config.power_limits) or any(tenant.max for tenant in config.tenants)
         policies = (config.root_policy, *(queue.policy for queue in config.queues))
         foreign = any(name.startswith(EXTENSION_PREFIX) for name in policies)
         reserved = config.reservations or any(pool.reserve_milli for pool in config.pools)

@@ -314,8 +314,8 @@ class Cycle:
         found = self._place_beside(cursor, end_ms)
         if found is not None:
             return self._start(cursor, found, end_ms)
-        if self._workspace.over is not None:
-            self._verdicts[cursor.class_id] = Verdict("quota", job.id, quota=self._workspace.over)
+        if (over := self._workspace.over) is not None:
+            self._verdicts[cursor.class_id] = Verdict(over.code, job.id, quota=over)
             return False
         if self._hold_leaving(job, key, placer) or self._make_room(cursor, placer):
             self._order.skip(cursor, charged=True)
@@ -402,7 +402,7 @@ class Cycle:
         if self._make_room(cursor, placer, block):
             self._order.skip(cursor, charged=True)
             return True
-        self._verdicts[cursor.class_id] = Verdict("quota", cursor.job.id, quota=block)
+        self._verdicts[cursor.class_id] = Verdict(block.code, cursor.job.id, quota=block)
         return False
 
     def _not_admitted(self, key: RequestClass, job: Job) -> Verdict | None:

@@ -170,7 +170,7 @@ class ElasticGrowth:
                 continue
             if not wanted.models or name[8:] in wanted.models:
                 demand[i] = gang.device_milli
-        return tuple(demand)
+        return self._tree.with_power(tuple(demand), gang, most=True) if self._tree.power_columns else tuple(demand)
 
     def _idle(self, found: list[ElasticJob], jobs: dict[JobId, Job]) -> dict[str, int]:
         """Return idle devices by node that the first of these jobs could really use."""

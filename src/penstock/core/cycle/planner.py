@@ -77,7 +77,7 @@ class Planner:
         found = self._single.plan(snapshot, now_ms, self._shapes, strategy)
         if found is not None:
             return found
-        tree = self.tree.load(snapshot.usage, whole, now_ms)
+        tree = self.tree.load(snapshot.usage, whole, now_ms, snapshot.pool_powers)
         context = CycleContext(snapshot, now_ms, self.cluster, tree, Holds(self.cluster))
         could_start = partial(self._could_start, snapshot, now_ms)
         workspace = Workspace(context, self._shapes, totals, self._policies, self._openings, could_start)

@@ -47,7 +47,8 @@ class _Check:
         self._free: dict[NodeName, NodeCapacity] = {}
         self._tree: QueueTree | None = None
         config = state.config
-        if any(q.max or q.lend is not None for q in config.queues) or any(t.max for t in config.tenants):
+        limited = config.power_limits or any(tenant.max for tenant in config.tenants)
+        if limited or any(q.max or q.lend is not None for q in config.queues):
             self._tree = state.queue_tree()
 
     def start_holds(self, start: Start) -> bool:

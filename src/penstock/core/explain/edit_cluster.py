@@ -14,6 +14,7 @@ from penstock.core.model.plan import QuotaExceeded
 from penstock.core.model.quantities import format_milli, format_resource, resource_text
 from penstock.core.model.words import counted
 from penstock.core.order.admission import reserved_milli
+from penstock.core.order.expected_power import power_pool, power_resource
 from penstock.core.order.queues import TENANT_PREFIX, QueueTree, holder_text
 from penstock.core.place.backfill import held_places
 from penstock.core.place.capacity import NodeCapacity, NodeShape, empty
@@ -39,12 +40,23 @@ def quota(search: Search) -> Edits:
         return
     if not all(_still_blocked(search, _raised(scene.config, [block], 1)) for block in found):
         return
-    path = ", ".join(f"{_path(b.queue)}.max.{b.resource}" for b in found)
-    old = ", ".join(format_resource(b.resource, b.limit) for b in found)
-    new = ", ".join(format_resource(b.resource, b.limit + b.short) for b in found)
-    more = ((b, format_resource(b.resource, b.short)) for b in found)
-    parts = (f"of {holder_text(b.queue)} by {short} {resource_text(b.resource)}" for b, short in more)
-    yield cluster(path, old, new, f"raise the maximum {' and '.join(parts)}")
+    path = ", ".join(_path(b) for b in found)
+    old = ", ".join(_amount(b, b.limit) for b in found)
+    new = ", ".join(_amount(b, b.limit + b.short) for b in found)
+    parts = [_raise(b) for b in found if not power_pool(b.resource)]
+    texts = [f"the maximum {' and '.join(parts)}"] if parts else []
+    texts += [f"the power limit of pool {_raise(b)}" for b in found if power_pool(b.resource)]
+    yield cluster(path, old, new, f"raise {' and '.join(texts)}")
+
+
+def _amount(block: QuotaExceeded, amount: int) -> str:
+    """Return an amount as it is written in a cluster file."""
+    return format_milli(amount) if power_pool(block.resource) else format_resource(block.resource, amount)
+
+
+def _raise(block: QuotaExceeded) -> str:
+    pool, short = power_pool(block.resource), format_resource(block.resource, block.short)
+    return f"{pool} by {short}" if pool else f"of {holder_text(block.queue)} by {short} {resource_text(block.resource)}"
 
 
 def _raised(config: ClusterConfig, found: list[QuotaExceeded], less: int) -> ClusterConfig:
@@ -57,16 +69,24 @@ def _raised(config: ClusterConfig, found: list[QuotaExceeded], less: int) -> Clu
 
     queues = tuple(replace(queue, max=higher(queue.max, queue.name)) for queue in config.queues)
     tenants = tuple(replace(one, max=higher(one.max, TENANT_PREFIX + one.name)) for one in config.tenants)
-    return replace(config, queues=queues, tenants=tenants)
+    watts = {b.resource: b.limit + b.short - less for b in found}
+    pools = tuple(replace(pool, power_limit_mw=watts.get(power_resource(pool.name), pool.power_limit_mw))
+                  for pool in config.pools)  # fmt: skip
+    return replace(config, queues=queues, tenants=tenants, pools=pools)
 
 
-def _path(name: str) -> str:
-    return f"tenants.{name[len(TENANT_PREFIX) :]}" if name.startswith(TENANT_PREFIX) else f"queues.{name}"
+def _path(block: QuotaExceeded) -> str:
+    pool, name = power_pool(block.resource), block.queue
+    if pool:
+        return f"pools.{pool}.power_limit"
+    of = f"tenants.{name[len(TENANT_PREFIX) :]}" if name.startswith(TENANT_PREFIX) else f"queues.{name}"
+    return f"{of}.max.{block.resource}"
 
 
 def _still_blocked(search: Search, config: ClusterConfig) -> bool:
     scene = search.scene
-    tree = QueueTree(config).load(scene.snapshot.usage, whole_total(scene.snapshot.free), scene.now_ms)
+    whole = whole_total(scene.snapshot.free)
+    tree = QueueTree(config).load(scene.snapshot.usage, whole, scene.now_ms, scene.snapshot.pool_powers)
     account = tree.account(scene.spec.queue, scene.tenant)
     return account is None or bool(quota_blocks(tree, account, tree.demand(scene.key)))
 

@@ -16,6 +16,7 @@ from penstock.core.order.admission import (
     reserved_milli,
     takes_turns,
 )
+from penstock.core.order.expected_power import power_pool
 from penstock.core.order.queues import holder_text
 
 UNITS = {
@@ -54,7 +55,7 @@ def blocks(scene: Scene) -> list[QuotaExceeded]:
     """Return the maxima that block the job, and the one that only the placement showed."""
     found = scene.quota_blocks
     verdict = scene.base.verdicts.get(scene.job.class_id)
-    late = verdict.quota if verdict is not None and verdict.code == "quota" else None
+    late = verdict.quota if verdict is not None else None
     if late is not None and not any((b.queue, b.resource) == (late.queue, late.resource) for b in found):
         found.append(late)
     return found
@@ -63,6 +64,11 @@ def blocks(scene: Scene) -> list[QuotaExceeded]:
 def quota_constraint(scene: Scene, block: QuotaExceeded) -> Constraint:
     """Return the constraint of a blocking maximum: a limit of the queue, or amounts that siblings do not lend."""
     used, limit, short = (format_resource(block.resource, n) for n in (block.used, block.limit, block.short))
+    pool = power_pool(block.resource)
+    if pool:
+        text = f"pool {pool}: devices in use are expected to draw {used} of {limit}, this job "
+        text += f"{format_resource(block.resource, block.asked)}: {short} too much{_by_whom(scene, block)}"
+        return Constraint("power_cap", text, block.short, "power_mw", pool)
     unit = UNITS.get(split_resource(block.resource)[1], "device_milli")
     name = resource_text(block.resource)
     if is_maximum(scene, block):

@@ -64,6 +64,10 @@ CONSTRAINTS: dict[str, Reason] = {
     ),
     "never": Reason("it could not start even if nothing ran", "see the alerts below: what to change is said there"),
     "quota": Reason("a maximum of a queue above it is reached", "a smaller request, another queue, a higher `max`"),
+    "power_cap": Reason(
+        "the devices of its pool would be expected to draw more together than the pool's `power_limit`",
+        "fewer devices, or wait; or a higher `power_limit`",
+    ),
     "not_lent": Reason("idle capacity is guaranteed to sibling queues that do not lend it", "a higher `lend` there"),
     "reserve": Reason(
         "the pool keeps a reserve for preemptible jobs",
@@ -173,6 +177,8 @@ ALERTS: dict[str, Reason] = {
     "behind_stuck": Reason("a job waits for one that can never start", "settle that one"),
     "no_queue": Reason("a job waits in a queue that is not in the tree", "declare the queue and its parents"),
     "quota_never": Reason("a job asks for more than a queue above it may have", "raise the maximum, or ask for less"),
+    "power_never": Reason("a job's devices alone would draw more than the `power_limit` of its pool",
+                          "raise the limit, or ask for fewer devices"),
     "reserve_never": Reason("a job that is not preemptible would take of the pool's reserve even when all is idle",
                             "make it preemptible, or lower the reserve"),
     "never_fits": Reason("no known nodes could hold a job, even when empty", "ask for less, or add nodes"),

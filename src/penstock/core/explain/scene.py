@@ -38,7 +38,8 @@ class Scene:
         """Whether the cycle would change nothing: then no start of another job can interfere."""
         cluster = planner.cluster
         self._shown = [cluster.free_of(i) for i in range(len(cluster.names))]
-        self.tree = QueueTree(snapshot.config).load(snapshot.usage, whole_total(snapshot.free), now_ms)
+        whole = whole_total(snapshot.free)
+        self.tree = QueueTree(snapshot.config).load(snapshot.usage, whole, now_ms, snapshot.pool_powers)
         self.branch = self.tree.branches.get(job.spec.queue)
         """The queue it waits in, None when the tree does not have it."""
         self.leaf = self.account_of(job)

@@ -230,7 +230,7 @@ def without_running(snapshot: Snapshot, job: Job, now_ms: int) -> Snapshot:
         free[place.node] = free[place.node].put_back(job.ask.each_of(rank), place.devices, place.slots)
     use = (job.spec.queue, job.spec.tenant)
     half_life_ms = snapshot.config.settings.fair_share_half_life_ms
-    charge = charge_of(job, snapshot.nodes).of_pool(job.placed.pool, snapshot.config.quota_pools)
+    charge = charge_of(job, snapshot.nodes).of_pool(job.placed.pool, snapshot.config.counted_pools)
     share = snapshot.usage[use].changed(charge.negative(), now_ms, half_life_ms)
     kind = (job.spec.ask.pool, job.spec.priority)
     evictable = dict(snapshot.evictable)

@@ -98,8 +98,9 @@ class Explainer:
         return self._waiting(scene, question, self._idle_of(question.snapshot, question.now_ms))
 
     def _idle_of(self, snapshot: Snapshot, now_ms: int) -> EmptyCluster:
-        if self._idle is None or not self._idle.holds(snapshot.config, snapshot.nodes, now_ms):
-            self._idle = EmptyCluster(snapshot.config, snapshot.nodes, snapshot.free, now_ms)
+        config, nodes, powers = snapshot.config, snapshot.nodes, snapshot.pool_powers
+        if self._idle is None or not self._idle.holds(config, nodes, now_ms, powers):
+            self._idle = EmptyCluster(config, nodes, snapshot.free, now_ms, powers)
         return self._idle
 
     def _waiting(self, scene: Scene, question: Question, idle: EmptyCluster) -> Explanation:

@@ -46,7 +46,7 @@ def absurd(said: NodeSpec, incarnation: Incarnation) -> str:
         return "its devices are not numbered from 0"
     amounts = [getattr(said.capacity, field) for field in RESOURCE_FIELDS]
     amounts += [number for _, number in said.capacity.extended]
-    amounts += [device.memory_bytes for device in said.devices]
+    amounts += [amount for device in said.devices for amount in (device.memory_bytes, device.power_limit_mw)]
     if not all(0 <= amount <= AMOUNT_MAX for amount in amounts):
         return f"an amount is not between 0 and {AMOUNT_MAX}"
     return _absurd_number(said)

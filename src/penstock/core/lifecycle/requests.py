@@ -27,6 +27,7 @@ from penstock.core.model.events import (
 from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.jobs import Dependency, GangAsk, JobSpec, JobState, RequestClass
 from penstock.core.model.quantities import BYTES, resource_text, split_resource
+from penstock.core.order.expected_power import over_power, power_pool
 from penstock.core.order.queues import QueueTree, holder_text
 from penstock.core.place.capacity import empty, opened_shape
 from penstock.core.place.gang import NoFit, place_gang
@@ -154,6 +155,10 @@ def over_maximum(tree: QueueTree, spec: JobSpec, prefix: str) -> list[Problem]:
             return []
         found = found or block
     assert found is not None
+    pool = power_pool(found.resource)
+    if pool:
+        text, asked, hint = over_power(found, pool)
+        return [Problem("over_power_limit", prefix + "devices", f"{text}: it could never start", asked, hint)]
     text = (
         f"{holder_text(found.queue)} may hold {amount_text(found.resource, found.limit)} of "
         f"{resource_text(found.resource)}, "

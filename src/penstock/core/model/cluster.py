@@ -158,6 +158,8 @@ class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
     """How much of a device's memory fractions that allow it may be promised together, in thousandths of it."""
     replicas_per_device: int = 0
     """Equal parts of a device, one of which a job gets that asks for a slice; 0: it gives out none."""
+    power_limit_mw: int = 0
+    """How much its devices that jobs hold may be expected to draw together (`core/order/expected_power.py`); 0: any."""
 
     @property
     def sharing(self) -> Sharing:
@@ -386,6 +388,16 @@ class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         quotas = [quota for queue in self.queues for quota in (queue.guaranteed, queue.max, queue.lend or ())]
         quotas += [tenant.max for tenant in self.tenants]
         return frozenset(split_resource(name)[0] for quota in quotas for name, _ in quota) - {""}
+
+    @cached_property
+    def counted_pools(self) -> frozenset[PoolName]:
+        """Pools whose use is also counted separately: some quota, or a limit of power, is bound to them."""
+        return self.quota_pools.union(self.power_limits)
+
+    @cached_property
+    def power_limits(self) -> dict[PoolName, int]:
+        """The power (mW) that devices in use may draw together, of pools that have such a limit."""
+        return {pool.name: pool.power_limit_mw for pool in self.pools if pool.power_limit_mw}
 
     @cached_property
     def sharing(self) -> dict[PoolName, Sharing]:

@@ -19,7 +19,7 @@ class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
     """How much is missing, in `unit`; 0 where it cannot be counted."""
     unit: str = ""
     """`device_milli`, `cpu_milli`, `memory_bytes`, `storage_bytes`, `bandwidth_bps`, `jobs`, `replicas`, `nodes`, `ms`,
-    `units` of an extended resource; empty without a distance."""
+    `power_mw`, `units` of an extended resource; empty without a distance."""
     where: str = ""
     """The queue, node, switch, rack, pool or job that it is about."""
 

@@ -7,6 +7,7 @@ import msgspec
 from penstock.core.model.ids import AttemptNumber, ClassId, JobId, QueueName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace
 from penstock.core.model.objectives import Front
+from penstock.core.model.quantities import POWER, split_resource
 
 PreemptionRuleName = Literal[
     "lower_priority", "reclaim", "less_service", "shrink", "grow", "idle", "defrag", "elsewhere", "held_idle"
@@ -17,11 +18,15 @@ class QuotaExceeded(NamedTuple):
     """Why a job may not start though it may fit: a maximum of one queue above it, or of its tenant."""
 
     queue: QueueName
-    """Or `tenant:NAME`."""
+    """Or `tenant:NAME`; the root where it is a pool's limit of power."""
     resource: str
     used: int
     limit: int
     asked: int
+
+    @property
+    def code(self) -> "WaitCode":
+        return "power_cap" if split_resource(self.resource)[1] == POWER else "quota"
 
     @property
     def short(self) -> int:
@@ -30,7 +35,7 @@ class QuotaExceeded(NamedTuple):
 
 
 WaitCode = Literal[
-    "no_fit", "making_room", "kept_back", "quota", "reserve", "admission", "backing_off", "cycle_full"
+    "no_fit", "making_room", "kept_back", "quota", "power_cap", "reserve", "admission", "backing_off", "cycle_full"
 ]  # fmt: skip
 
 

@@ -13,6 +13,8 @@ from penstock.core.model.ids import PoolName
 MILLI = 1000
 KWH_MJ = 3_600_000_000
 """Millijoules of a kilowatt-hour."""
+POWER = "power"
+"""The resource of a pool's limit of power, in milliwatts: `POOL/power`. No quota names it."""
 BYTES = ("memory", "storage")
 """Resources of quotas that are counted in bytes."""
 TIME_MAX_MS = 253_402_300_800_000
@@ -162,7 +164,9 @@ def format_resource(resource: str, amount: int) -> str:
     _, resource = split_resource(resource)
     if resource in BYTES:
         return exact_size(amount)
-    return str(amount) if resource == "jobs" else format_milli(amount)
+    if resource == "jobs":
+        return str(amount)
+    return f"{format_milli(amount)} W" if resource == POWER else format_milli(amount)
 
 
 def resource_text(resource: str) -> str:

@@ -155,6 +155,8 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     `mig`: it is cut up or whole, as jobs ask."""
     isolation: Isolation = "none"
     """The strongest level that its node reaches for fractions of it; `driver` where its pool gives them out by MPS."""
+    power_limit_mw: int = 0
+    """The most that it draws, by its vendor's limit; 0: unknown."""
 
     def isolated_within(self, virtualization: Virtualization) -> "Device":
         """Return the device as a pool gives it out: only where fractions run through MPS does the driver limit them."""

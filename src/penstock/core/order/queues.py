@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from penstock.core.model.cluster import ROOT_QUEUE, ClusterConfig, Node, Queue, Quota, Tenant
@@ -11,6 +12,7 @@ from penstock.core.model.plan import QuotaExceeded
 from penstock.core.model.quantities import split_resource
 from penstock.core.model.resources import Models
 from penstock.core.model.tentative import Tentative
+from penstock.core.order.expected_power import PoolPowers, least_power, most_power, power_of, power_resource
 from penstock.core.order.policies import OrderKey
 from penstock.core.order.usage_over_time import UsageOverTime, UsedAmounts, models_with
 
@@ -18,6 +20,7 @@ SHARE_SCALE = 10**9
 DEMANDS_MAX = 100_000
 """Classes whose demand is remembered from one cycle to the next."""
 _FIRST = ("devices", "cpus", "memory", "jobs")
+_NO_POWERS: PoolPowers = MappingProxyType({})
 
 
 TENANT_PREFIX = "tenant:"
@@ -77,20 +80,27 @@ class QueueTree:
     def __init__(self, config: ClusterConfig) -> None:
         self.resources = _resources(config)
         kinds = [split_resource(name) for name in self.resources]
-        self.counts_models = any(name.startswith("devices:") for _, name in kinds)
-        """Whether some quota is about devices of one model."""
-        self.pools = config.quota_pools
-        """Pools that some quota is bound to."""
+        self._column = {name: i for i, name in enumerate(self.resources)}
+        self._power_columns = tuple((self._column[power_resource(pool)], pool) for pool in config.power_limits)
+        self.power_columns = frozenset(i for i, _ in self._power_columns)
+        """Columns (mW) of pools with a limit of power, which is a maximum of the root."""
+        self._powers: PoolPowers = {}
+        self.counts_models = any(name.startswith("devices:") for _, name in kinds) or bool(self.power_columns)
+        """Whether some limit depends on the models of devices."""
+        self.pools = config.counted_pools
+        """Pools that some quota, or a limit of power, is bound to."""
         self.bound_columns = frozenset(i for i, (pool, _) in enumerate(kinds) if pool)
         self.cpu_columns = frozenset(i for i, (_, name) in enumerate(kinds) if name == "cpus")
         self.job_columns = frozenset(i for i, (_, name) in enumerate(kinds) if name == "jobs")
+        self.unlent_columns = self.job_columns | self.power_columns
+        """Columns of what no queue lends to another."""
         self.promises = any(amount for queue in config.queues for _, amount in queue.guaranteed)
         """Whether some queue is guaranteed anything."""
-        self._column = {name: i for i, name in enumerate(self.resources)}
         self.total: tuple[int, ...] = (0,) * len(self.resources)
         self._half_life_ms = config.settings.fair_share_half_life_ms
         width = len(self.resources)
         self.root = QueueNode(ROOT_QUEUE, config.root_policy, None, 1, width)
+        self.root.limits = tuple((i, config.power_limits[pool]) for i, pool in self._power_columns)
         self.branches: dict[QueueName, QueueNode] = {ROOT_QUEUE: self.root}
         self.rules = {queue.name: queue for queue in config.queues}
         self._grow(config.queues, width)
@@ -104,13 +114,31 @@ class QueueTree:
         """Queues that got a new tenant."""
         self._demands: dict[int, tuple[RequestClass, tuple[int, ...]]] = {}
 
+    def weigh(self, powers: PoolPowers) -> "QueueTree":
+        """Count the power of devices as given from now on. Returns itself."""
+        if powers != self._powers:
+            self._powers = powers
+            self._demands.clear()
+            self._loaded.clear()
+            for branch in self._all():
+                branch.base = [0] * len(self.resources)
+        return self
+
     def load(
-        self, usage: Mapping[tuple[QueueName, TenantName], UsageOverTime], total: UsedAmounts, now_ms: int
+        self,
+        usage: Mapping[tuple[QueueName, TenantName], UsageOverTime],
+        total: UsedAmounts,
+        now_ms: int,
+        powers: PoolPowers = _NO_POWERS,
     ) -> "QueueTree":
         """Load present use and total capacity; forget everything else. Returns itself.
 
         Only shares that are not the same objects as in the last call are counted anew.
+
+        Args:
+            powers: what devices draw in pools with a limit of power.
         """
+        self.weigh(powers)
         self.total = self.vector(total)
         for key in self._loaded.keys() - usage.keys():
             self._count(key, self._loaded.pop(key), -1)
@@ -235,7 +263,14 @@ class QueueTree:
     def vector(self, charge: UsedAmounts) -> tuple[int, ...]:
         """Return a charge as columns."""
         first = (charge.device_milli, charge.cpu_milli, charge.memory_bytes, charge.jobs)
-        return first + tuple(charge.amount(name) for name in self.resources[len(_FIRST) :])
+        named = self.resources[len(_FIRST) : len(self.resources) - len(self._power_columns)]
+        amounts = first + tuple(charge.amount(name) for name in named)
+        return amounts + self._power_amounts(charge) if self._power_columns else amounts
+
+    def _power_amounts(self, charge: UsedAmounts) -> tuple[int, ...]:
+        parts = dict(charge.pools)
+        pools = (pool for _, pool in self._power_columns)
+        return tuple(power_of(parts[p].models, self._powers.get(p, {})) if p in parts else 0 for p in pools)
 
     def demand(self, key: RequestClass) -> tuple[int, ...]:
         """Return the demand of a job of the class; for a model or a pool only where it accepts no other."""
@@ -254,7 +289,17 @@ class QueueTree:
         for each, count in ((ask.each, ask.replicas), *((group.each, group.replicas) for group in ask.others)):
             models = models_with(models, each.claimed, count) if each.claimed else models
         charge = UsedAmounts(ask.charged_milli, host.cpu_milli, host.memory_bytes, 1, models, (), host.storage_bytes)
-        return self.vector(charge if self.pools_differ(key) else charge.of_pool(ask.pool, self.pools))
+        if self.pools_differ(key):
+            return self.vector(charge)
+        demand = self.vector(charge.of_pool(ask.pool, self.pools))
+        return self.with_power(demand, ask) if self.power_columns else demand
+
+    def with_power(self, demand: tuple[int, ...], ask: GangAsk, *, most: bool = False) -> tuple[int, ...]:
+        """Return a demand with the least power of a gang without places, or the most, by the models it accepts."""
+        powers = self._powers.get(ask.pool, {})
+        draw = most_power(ask, powers) if most else least_power(ask, powers)
+        first = len(demand) - len(self._power_columns)
+        return demand[:first] + tuple(draw if pool == ask.pool else 0 for _, pool in self._power_columns)
 
     def pools_differ(self, key: RequestClass) -> bool:
         """Return whether the demand of a job of the class depends on its pool, known only from its place."""
@@ -342,7 +387,7 @@ class QueueTree:
         limits = dict(parent.limits)
         for i, amount in enumerate(demand):
             whole = limits.get(i, self.total[i])
-            if not amount or whole <= 0:
+            if not amount or whole <= 0 or i in self.power_columns:
                 continue
             others = sum(max(c.used[i], c.kept[i] if c.kept else 0) for c in parent.children if c is not branch)
             if branch.used[i] + amount + others > whole:
@@ -380,4 +425,4 @@ class QueueTree:
 def _resources(config: ClusterConfig) -> tuple[str, ...]:
     quotas = [quota for queue in config.queues for quota in (queue.guaranteed, queue.max, queue.lend or ())]
     named = {name for quota in (*quotas, *(tenant.max for tenant in config.tenants)) for name, _ in quota}
-    return (*_FIRST, *sorted(named.difference(_FIRST)))
+    return (*_FIRST, *sorted(named.difference(_FIRST)), *(power_resource(pool) for pool in config.power_limits))

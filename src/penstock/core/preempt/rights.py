@@ -20,7 +20,7 @@ class PreemptionRights:
         self._path = list(leaf.path())
         self._owner = lowest_within_guarantee(leaf, demand)
         promised = self._owner.guaranteed if self._owner is not None else ()
-        self._wanted = [i for i, amount in enumerate(promised) if amount and demand[i] and i not in tree.job_columns]
+        self._wanted = [i for i, amount in enumerate(promised) if amount and demand[i] and i not in tree.unlent_columns]
         """Columns of the owner's guarantee that the job asks for."""
 
     @property
@@ -85,8 +85,9 @@ class PreemptionRights:
         if not others or any(at is self._owner for at in branch.path()):
             return False
         columns = [i for i in self._wanted if demand and demand[i]]
-        jobs = self._tree.job_columns
-        columns = columns or [i for i, n in enumerate(self.demand) if n and i not in jobs and (not demand or demand[i])]
+        unlent = self._tree.unlent_columns
+        asked = (i for i, n in enumerate(self.demand) if n and i not in unlent)
+        columns = columns or [i for i in asked if not demand or demand[i]]
         if demand and self._tree.bound_columns and any(self._keeps(at, demand) for at in others):
             return False
         return all(any(at.used[i] > _promised(at, i) for i in columns) for at in others)
@@ -104,8 +105,8 @@ class PreemptionRights:
 
         Of such a sibling nothing is above the job, so its own guarantee decides; this runs for each class that claims.
         """
-        jobs = self._tree.job_columns
-        columns = [i for i, n in enumerate(self.demand) if n and i not in jobs]
+        unlent = self._tree.unlent_columns
+        columns = [i for i, n in enumerate(self.demand) if n and i not in unlent]
         at = self._owner
         while at is not None and at.parent is not None:
             for other in at.parent.children:

@@ -80,7 +80,7 @@ class Indexes:
         self.charges: dict[JobId, UsedAmounts] = {}
         """The charge of each attempt in the use of its queue, until it has ended."""
         self.bound: frozenset[PoolName] = frozenset()
-        """Pools that some quota is bound to: their use is also counted separately."""
+        """Pools whose use is also counted separately."""
         self.sharing: Mapping[PoolName, Sharing] = {}
         self.ends = Moments()
         """When attempts are expected to end, where that is known."""
@@ -137,7 +137,7 @@ class Indexes:
         config: ClusterConfig = _PLAIN,
     ) -> None:
         """Derive everything anew from jobs and nodes; `past` is the past use, which only the log has."""
-        self.bound, self.sharing = config.quota_pools, config.sharing
+        self.bound, self.sharing = config.counted_pools, config.sharing
         self._begin_with(nodes)
         self.arrays.rebuild(jobs[job_id] for job_id in sorted(jobs))
         for job in (jobs[job_id] for job_id in sorted(jobs)):
@@ -234,8 +234,8 @@ class Indexes:
 
     def classify_anew(self, jobs: dict[JobId, Job], config: ClusterConfig) -> None:
         """Sort every waiting job into its class under a changed configuration, and count the pools that it names."""
-        if config.quota_pools != self.bound:
-            self._bind(config.quota_pools)
+        if config.counted_pools != self.bound:
+            self._bind(config.counted_pools)
         if config.sharing != self.sharing:
             self._share_anew(config.sharing)
         for pending in list(self.pending.values()):

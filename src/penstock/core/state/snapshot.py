@@ -10,6 +10,7 @@ from penstock.core.model.accounts import Hold
 from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.ids import JobId, NodeName, PoolName, QueueName, TenantName
 from penstock.core.model.jobs import Job
+from penstock.core.order.expected_power import PoolPowers
 from penstock.core.order.usage_over_time import UsageOverTime
 from penstock.core.order.walk import PendingJobs
 from penstock.core.place.capacity import NodeCapacity
@@ -54,6 +55,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Recent asks of replicas, and how often each came."""
     powers: Mapping[str, int] = MappingProxyType({})
     """Mean power of one held device (mW), by model, as far as measured."""
+    pool_powers: PoolPowers = MappingProxyType({})
+    """What one device in use is expected to draw (mW), by pool and model; of pools with a limit of power."""
     changes: Sequence[NodeName] = ()
     """Nodes in the order in which their free capacity changed; the first `changes_count` count here."""
     changes_count: int = 0
@@ -95,6 +98,7 @@ def take_snapshot(state: State) -> Snapshot:
         idle=tuple(sorted(indexes.idle)),
         typical=indexes.requests.typical,
         powers=indexes.powers.means(),
+        pool_powers=indexes.powers.expected(state.config, indexes.nodes),
         changes=indexes.changes,
         changes_count=len(indexes.changes),
         held=held,

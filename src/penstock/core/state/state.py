@@ -221,14 +221,15 @@ class State:
 
     def queue_tree(self) -> QueueTree:
         """Return the queues with their present use; valid until the next call."""
-        return self._tree(0).load(self.indexes.usage, whole_total(self.indexes.free), self.time_ms)
+        powers = self.indexes.powers.expected(self.config, self.indexes.nodes)
+        return self._tree(0).load(self.indexes.usage, whole_total(self.indexes.free), self.time_ms, powers)
 
     def empty_tree(self) -> QueueTree:
         """Return the queues as if nothing was used, to see what could ever start. Never loaded with use.
 
         For the control loop alone: a reader beside it makes a tree of its own.
         """
-        return self._tree(1)
+        return self._tree(1).weigh(self.indexes.powers.expected(self.config, self.indexes.nodes))
 
     def _tree(self, which: int) -> QueueTree:
         """Return a tree of the present configuration to be loaded: its structure is made once."""

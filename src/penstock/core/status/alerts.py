@@ -18,6 +18,7 @@ from penstock.core.model.plan import Plan, QuotaExceeded
 from penstock.core.model.quantities import format_duration, format_milli, format_resource, listed, resource_text
 from penstock.core.model.refused import refused_text
 from penstock.core.order.admission import over_reserve, reserved_milli
+from penstock.core.order.expected_power import PoolPowers, over_power, power_pool
 from penstock.core.order.queues import QueueNode, QueueTree, holder_text
 from penstock.core.order.ranks import request_class
 from penstock.core.order.usage_over_time import UsedAmounts
@@ -87,19 +88,25 @@ class EmptyCluster:
     """The cluster without running jobs, to see what could ever start."""
 
     def __init__(
-        self, config: ClusterConfig, nodes: Mapping[NodeName, Node], free: Mapping[NodeName, NodeCapacity], now_ms: int
+        self,
+        config: ClusterConfig,
+        nodes: Mapping[NodeName, Node],
+        free: Mapping[NodeName, NodeCapacity],
+        now_ms: int,
+        powers: PoolPowers,
     ) -> None:
-        self.config, self._nodes, self._now_ms = config, nodes, now_ms
+        self.config, self._nodes, self._now_ms, self._powers = config, nodes, now_ms, powers
         self._free = {name: one for name, one in free.items() if name in nodes}
-        self.tree = QueueTree(config).load({}, whole_total(free), now_ms)
+        self.tree = QueueTree(config).load({}, whole_total(free), now_ms, powers)
         self._totals = pool_totals(free)
         self._clusters: dict[str, ClusterIndex] = {}
         self._pools = {pool.name: pool for pool in config.pools}
 
-    def holds(self, config: ClusterConfig, nodes: Mapping[NodeName, Node], now_ms: int) -> bool:
+    def holds(self, config: ClusterConfig, nodes: Mapping[NodeName, Node], now_ms: int, powers: PoolPowers) -> bool:
         """Return whether this is still the empty state of these nodes; as long as it is, it may be used again."""
         windows, self._now_ms = self._windows(), now_ms
-        return config is self.config and nodes is self._nodes and windows == self._windows()
+        same = config is self.config and nodes is self._nodes and powers == self._powers
+        return same and windows == self._windows()
 
     def never(self, key: RequestClass) -> list[Never]:
         """Return all reasons why requests of this class cannot start even when nothing runs."""
@@ -112,6 +119,10 @@ class EmptyCluster:
         return [*found, *reserve, *self._nodes_short(key)]
 
     def _over(self, key: RequestClass, block: QuotaExceeded) -> Never:
+        pool = power_pool(block.resource)
+        if pool:
+            text, _, resolve = over_power(block, pool)
+            return Never("power_never", text, resolve)
         amounts = (block.asked, block.limit - block.used, block.short)
         asked, limit, more = (format_resource(block.resource, amount) for amount in amounts)
         name = resource_text(block.resource)
@@ -192,7 +203,9 @@ def quota_blocks(tree: QueueTree, account: QueueNode, demand: Sequence[int]) -> 
 
 def empty_cluster(state: State, now_ms: int) -> EmptyCluster:
     """Return the cluster as it is declared now, without running jobs. Any thread."""
-    return EmptyCluster(state.config, state.indexes.nodes, dict(state.indexes.free), now_ms)
+    nodes = state.indexes.nodes
+    powers = state.indexes.powers.expected(state.config, nodes)
+    return EmptyCluster(state.config, nodes, dict(state.indexes.free), now_ms, powers)
 
 
 def never_start(

@@ -23,7 +23,8 @@ def quota_rows(snapshot: Snapshot, now_ms: int, said: Mapping[Key, QuotaSaid] | 
         said: the last alert about each.
     """
     config = snapshot.config
-    tree = QueueTree(config).load(snapshot.usage, whole_total(snapshot.free), now_ms)
+    whole = whole_total(snapshot.free)
+    tree = QueueTree(config).load(snapshot.usage, whole, now_ms, snapshot.pool_powers)
     found: list[QuotaRow] = []
     for queue in config.queues:
         branch = tree.branches.get(queue.name)

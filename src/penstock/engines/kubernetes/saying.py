@@ -37,7 +37,7 @@ GANGS_AT_A_TIME = 8
 CAPACITY = "Unschedulable"
 """The reason that autoscalers act on: more nodes would help."""
 QUOTA_CODES = frozenset(
-    ("quota", "not_lent", "reserve", "admission", "tenant_held", "held", "dependency", "array_turn")
+    ("quota", "power_cap", "not_lent", "reserve", "admission", "tenant_held", "held", "dependency", "array_turn")
 )
 """Codes of explanations for which more nodes would not help."""
 

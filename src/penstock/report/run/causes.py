@@ -26,6 +26,7 @@ _SHOWN: dict[WaitCause, Cause] = {
     "array_turn": Cause("array's turn", "its array ran as many jobs as it may", "#bbcc33"),
     "kept_back": Cause("kept back", "it fitted, but a job ahead of it would have started later", "#ee6677"),
     "quota": Cause("quota", "a queue above it held as much as it may", "#bb5566"),
+    "power_cap": Cause("power limit", "the pool's devices would have drawn more than they may", "#ff8800"),
     "reserve": Cause("pool reserve", "what was free is kept for preemptible jobs", "#ddaa33"),
     "admission": Cause("admission", "as many jobs took turns as the pool can serve", "#004488"),
     "backing_off": Cause("backing off", "the pause before another attempt after a failure", "#66ccee"),

@@ -134,7 +134,9 @@ def chosen(
         raise ApiError("conflict", text, hint="look at them again")
     if not wanted.dry_run:
         return [job.id for job in mine], outcome
-    empty = QueueTree(backend.state.config)  # that of the state is the control loop's
+    state = backend.state
+    powers = state.indexes.powers.expected(state.config, state.indexes.nodes)
+    empty = QueueTree(state.config).weigh(powers)  # that of the state is the control loop's
     administrator = who.role == "admin"
     for job in mine:
         why = acting.why_not(backend.state, job.id, wanted.action, change, empty=empty, administrator=administrator)

@@ -37,7 +37,8 @@ def queue_views(state: State, now_ms: int, scope: Scope, policies: Policies) -> 
     """
     snapshot, jobs = snapshot_beside(state), state.jobs
     first: dict[str, list[api.JobRef]] = {}
-    tree = QueueTree(snapshot.config).load(snapshot.usage, whole_total(snapshot.free), now_ms)
+    whole = whole_total(snapshot.free)
+    tree = QueueTree(snapshot.config).load(snapshot.usage, whole, now_ms, snapshot.pool_powers)
     order = JobQueue(snapshot.config, tree, snapshot.classes, now_ms, policies)
     for _ in range(PEEKS_MAX):
         cursor = order.peek()
