@@ -44,6 +44,7 @@ EVENT_FIELDS = {
     "AttemptStopRequested.reason": "what it is stopped for",
     "AttemptStopRequested.grace_ms": "between the request to save and the end by force",
     "AttemptStopRequested.beneficiary": "number of the job that gets the room; none: no other job does",
+    "DeviceShared.pairing": "what it holds of the device, with whom and why",
     "CheckpointSaved.size_bytes": "0: not known",
     "CheckpointSaved.why": "what it was saved for, as the program said",
     "JobResumed.lost_steps": "steps that are done again",

@@ -52,6 +52,7 @@ def story(record: ev.Record) -> str:
         case ev.AttemptAllocated():
             waited = f" after waiting {format_duration(event.waited_ms)}" if event.waited_ms >= WAITED_TOLD_MS else ""
             by = f" by {event.scheduler}" if event.scheduler else ""
+            by += f" beside job {event.pairing.other}" if event.pairing is not None else ""
             return f"attempt {event.attempt} was placed on {places_text(event.places)}{by}{waited}"
         case ev.AttemptStopRequested():
             return f"attempt {event.attempt} was asked to stop within {format_duration(event.grace_ms)}: {_why(event)}"
@@ -88,6 +89,10 @@ def _of_programs(event: ev.AnyEvent) -> str:
             return f"replica {event.rank} started" + (f", process {event.pid}" if event.pid else "")
         case ev.ReplicaExited():
             return f"replica {event.rank} ended: {event.exit.text()}"
+        case ev.DeviceShared():
+            return f"shares its device with job {event.pairing.other} from now on: {event.pairing.why}"
+        case ev.DeviceShareEnded():
+            return "has its device for itself again"
         case ev.ReplicaFrozen():
             return f"replica {event.rank} was frozen"
         case ev.CheckpointSaved():

@@ -433,7 +433,7 @@ class Controller:
                 reports.lose_node(tx, name, "no heartbeat within its lease", heard_ms)
         reports.on_time(tx)
         self._pulses.tell(tx, now_ms)
-        self._uses.tell(tx, now_ms)
+        self._uses.tell(tx, now_ms, self.reached)
         self._inspections.conclude(tx, now_ms)
         self.plan_clock.time_passes(self._clock.unix_ms())
 

@@ -436,3 +436,16 @@ def test_no_nearest_word_is_sought_for_what_is_not_named_any_more(raw, monkeypat
     monkeypatch.setattr(cluster, "nearest", lambda word, known: sought.append(word) or "")
     assert len(parse_cluster(raw)[1]) == PROBLEMS_MAX + 1
     assert len(sought) == PROBLEMS_MAX + 1
+
+
+def test_how_a_pool_shares_devices_is_read_and_what_is_out_of_range_is_said():
+    told = {"use_below": "40%", "window": "1m", "slowdown": 1.5, "across_tenants": True, "cool_down": "10m"}
+    found = read({"pools": [{"name": "a", "sharing": told}]}).config.pools[0].sharing
+    assert (found.use_below_milli, found.window_ms, found.slowdown_milli) == (400, 60_000, 1_500)
+    assert (found.across_tenants, found.cool_down_ms, found.enabled) == (True, 600_000, True)
+    wrong = {"use_below": 0, "window": "11m", "slowdown": 1, "memory_margin": "100%", "steps": 0, "enabled": "x"}
+    _, problems = parse_cluster({"pools": [{"name": "a", "sharing": wrong | {"treshold": 1}}]})
+    assert {p.field for p in problems} == {f"pools[0].sharing.{name}" for name in (*wrong, "treshold")}
+    assert next(p.message for p in problems if p.field.endswith("window")) == (
+        "pools[0].sharing.window is '11m', expected a time from 5s to 10m"
+    )

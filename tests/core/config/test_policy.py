@@ -11,6 +11,7 @@ from msgspec.structs import fields, replace
 
 from penstock.core.config.diff import ConfigEdit, describe, diff, digest
 from penstock.core.model.cluster import ClusterConfig, IdleRule, Pool, Queue, Reservation, Settings, Tenant
+from penstock.core.model.pairing import SharingSettings
 from penstock.core.model.prices import Billing, Factor, Party, Price, Tariff
 from tests.properties import examples
 
@@ -164,6 +165,8 @@ def other(value):
             return (*value, "n9")
         case Party():
             return replace(value, note="thanks")
+        case SharingSettings():
+            return replace(value, across_tenants=True)
     raise AssertionError(f"the model has a new kind of value: {value!r}")
 
 

@@ -75,7 +75,7 @@ def test_a_device_or_a_job_that_is_shared_or_spread_already_is_left_alone():
 
 
 def test_more_than_a_whole_device_is_never_given_out():
-    settings = SharingSettings(utilisation_below_milli=700)
+    settings = SharingSettings(use_below_milli=700)
     assert joined([occupant(1, 400), occupant(2, 600)], settings=settings) == [(1, 2)]
     assert joined([occupant(1, 401), occupant(2, 600)], settings=settings) == []
 
@@ -148,7 +148,7 @@ occupants = st.lists(
 )
 all_settings = st.builds(
     SharingSettings,
-    utilisation_below_milli=st.sampled_from([300, 500, 900]),
+    use_below_milli=st.sampled_from([300, 500, 900]),
     memory_margin_milli=st.sampled_from([0, 100, 400]),
     across_tenants=st.booleans(),
     exact_jobs_max=st.sampled_from([0, 8]),
@@ -169,7 +169,7 @@ def test_a_job_and_a_device_are_in_one_pair_at_most_and_every_pair_fits(running,
         needed = max(stays.memory_used_bytes, stays.memory_limit_bytes)
         needed += max(moves.memory_used_bytes, moves.memory_limit_bytes)
         assert needed <= stays.device_memory_bytes * (1000 - settings.memory_margin_milli) / 1000
-        assert max(stays.utilisation_milli, moves.utilisation_milli) < settings.utilisation_below_milli
+        assert max(stays.utilisation_milli, moves.utilisation_milli) < settings.use_below_milli
         assert settings.across_tenants or stays.tenant == moves.tenant
         assert stays.may_share
         assert moves.may_share
@@ -272,11 +272,11 @@ def test_the_worst_pair_is_parted_first_in_any_order():
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [
-        ("utilisation_below_milli", 0, "1 to 1000"),
-        ("utilisation_below_milli", 1_001, "1 to 1000"),
+        ("use_below_milli", 0, "1 to 1000"),
+        ("use_below_milli", 1_001, "1 to 1000"),
         ("memory_margin_milli", 1_000, "0 to 999"),
-        ("slowdown_above_milli", 1_000, "1001 to 100000"),
-        ("steps_together_min", 0, "1 to 1000000"),
+        ("slowdown_milli", 1_000, "1001 to 100000"),
+        ("steps", 0, "1 to 1000000"),
         ("jobs_max", 1, "2 to 10000"),
         ("exact_jobs_max", 15, "0 to 14"),
         ("window_ms", -1, "0 to"),

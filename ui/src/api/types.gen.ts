@@ -122,6 +122,7 @@ export type AttemptAllocated = {
   decided_ms?: number;
   scheduler?: string;
   names?: Array<string>;
+  pairing?: Pairing | null;
 };
 
 /** All replicas of the attempt are gone; what it held is free. */
@@ -608,6 +609,21 @@ export type DeviceRow = {
   ecc_uncorrected: number | null;
   link_errors: number | null;
   measured_ms: number | null;
+};
+
+/** A running attempt has its device for itself again: the job that shared it has left. */
+export type DeviceShareEnded = {
+  type: "DeviceShareEnded";
+  job_id: number;
+  attempt: number;
+};
+
+/** A running attempt holds only half of its device from now on: another job joins it there. */
+export type DeviceShared = {
+  type: "DeviceShared";
+  job_id: number;
+  attempt: number;
+  pairing: Pairing;
 };
 
 /** A process on a device that Penstock did not start. */
@@ -1684,6 +1700,15 @@ export type OutputRef = {
   size_bytes: number;
 };
 
+/** An attempt holds half of its device; the job `other` holds the other half, or held it last. */
+export type Pairing = {
+  other: number;
+  memory_bytes: number;
+  step_us?: number;
+  why?: string;
+  since_ms?: number;
+};
+
 /** The issuer of an invoice, or the customer. */
 export type Party = {
   name?: string;
@@ -1745,6 +1770,7 @@ export type Pool = {
   memory_oversubscription_milli?: number;
   replicas_per_device?: number;
   power_limit_mw?: number;
+  sharing?: SharingSettings;
 };
 
 export type PoolList = {
@@ -1915,7 +1941,7 @@ export type RankView = {
 export type Record = {
   seq: number;
   time_ms: number;
-  event: LeaderElected | ConfigChanged | NodeRegistered | NodeReady | NodeLost | NodeDrainChanged | NodeStruck | OthersLoadChanged | HostLoadNoted | NodeShut | NodeChecked | DeviceClosed | DeviceCleared | DeviceOpened | JobSubmitted | RunTimesPredicted | StartsEstimated | CapacityRequested | JobCancelRequested | JobHeld | JobReleased | JobProtected | JobRequeueRequested | JobEdited | AttemptAllocated | ReplicaStarted | ReplicaExited | AttemptStopRequested | ReplicaFrozen | AttemptSuspended | AttemptResumed | CheckpointSaved | JobResumed | ProgressNoted | HangFound | IdleNoted | SaveSignalNoted | UseNoted | AttemptEnded | JobRequeued | JobFinished | CreditAdded | CreditExpired | UsagePosted | InvoiceIssued | InvoicePaid | MoneyReversed | TenantHeld | TenantReleased | SpendingNoted | QuotaNoted | TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved;
+  event: LeaderElected | ConfigChanged | NodeRegistered | NodeReady | NodeLost | NodeDrainChanged | NodeStruck | OthersLoadChanged | HostLoadNoted | NodeShut | NodeChecked | DeviceClosed | DeviceCleared | DeviceOpened | JobSubmitted | RunTimesPredicted | StartsEstimated | CapacityRequested | JobCancelRequested | JobHeld | JobReleased | JobProtected | JobRequeueRequested | JobEdited | AttemptAllocated | ReplicaStarted | ReplicaExited | AttemptStopRequested | DeviceShared | DeviceShareEnded | ReplicaFrozen | AttemptSuspended | AttemptResumed | CheckpointSaved | JobResumed | ProgressNoted | HangFound | IdleNoted | SaveSignalNoted | UseNoted | AttemptEnded | JobRequeued | JobFinished | CreditAdded | CreditExpired | UsagePosted | InvoiceIssued | InvoicePaid | MoneyReversed | TenantHeld | TenantReleased | SpendingNoted | QuotaNoted | TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved;
 };
 
 /** What one replica needs on its node. */
@@ -2181,6 +2207,21 @@ export type Settings = {
   default_queue?: string;
   job_account?: string;
   allow_waiting_for_nodes?: boolean;
+};
+
+/** When jobs share a device and when no longer. Raises ValueError for a value out of range. */
+export type SharingSettings = {
+  use_below_milli?: number;
+  window_ms?: number;
+  memory_margin_milli?: number;
+  across_tenants?: boolean;
+  slowdown_milli?: number;
+  steps?: number;
+  cool_down_ms?: number;
+  jobs_max?: number;
+  exact_jobs_max?: number;
+  use_above_milli?: number;
+  enabled?: boolean;
 };
 
 /** A sign-in at the identity provider that has begun: the browser keeps the verifier, and goes to the URL. */
@@ -2458,6 +2499,9 @@ export type UseNoted = {
   covered_ms: number;
   busy_milli: number;
   untouched?: number;
+  memory_peak_bytes?: number;
+  steps?: number;
+  step_us?: number;
 };
 
 export type UsedCode = {

@@ -6,14 +6,20 @@ from penstock.core.audit.types import Check
 from penstock.core.model import events as ev
 from penstock.core.model.ids import NodeName
 from penstock.core.model.jobs import Attempt
+from penstock.core.model.pairing import PAIR, PART
 from penstock.core.model.quantities import exact_duration
+from penstock.core.share.live import pairs_to_join, pairs_to_part
 from penstock.core.state.state import State
 from penstock.core.state.suspension import CANNOT_FREEZE, TOO_LONG
 
 
 def cause(record: ev.Record, state: State) -> Iterator[Check]:
-    """Yield the check of the stop's cause, on the state just before it."""
+    """Yield the check of the cause of a stop, or of a start beside another job, on the state just before it."""
     event = record.event
+    if isinstance(event, ev.AttemptAllocated):
+        if event.pairing is not None:
+            yield _joins(event, state)
+        return
     assert isinstance(event, ev.AttemptStopRequested)
     job = state.jobs[event.job_id]
     attempt = job.attempt
@@ -33,6 +39,14 @@ def cause(record: ev.Record, state: State) -> Iterator[Check]:
         case "preempted" if event.rule == CANNOT_FREEZE:
             asked = attempt.stop.reason == "suspended" if attempt.stop is not None else attempt.suspended_ms > 0
             yield Check(CANNOT_FREEZE, asked, "it was to be suspended, and its node could not freeze it")
+        case "moved" if event.rule == PAIR:
+            pairs = pairs_to_join(state, record.time_ms)
+            pair = next((p for p in pairs if (p.moves, p.stays) == (event.job_id, event.beneficiary)), None)
+            yield Check(PAIR, pair is not None, pair.why if pair is not None else "the two are no pair")
+        case "moved" if event.rule == PART:
+            parting = next((p for p in pairs_to_part(state, record.time_ms) if p.leaves == event.job_id), None)
+            text = parting.why if parting is not None else "the two do not slow each other down"
+            yield Check(PART, parting is not None, text)
         case "requeued":
             who = attempt.requeue_by
             yield Check("requeued", bool(who), f"{who} asked for it to wait again" if who else "it was not asked for")
@@ -58,6 +72,16 @@ def cause(record: ev.Record, state: State) -> Iterator[Check]:
             yield Check("node_lost", bool(gone), said or "no replica was lost")
         case other:
             yield Check("planned", holds=False, text=f"'{other}' is for plans to ask, and no plan is named")
+
+
+def _joins(event: ev.AttemptAllocated, state: State) -> Check:
+    """Return the check of a start beside another job, which has given up half of its device just before."""
+    assert event.pairing is not None
+    other = state.jobs.get(event.pairing.other)
+    theirs = other.attempt if other is not None else None
+    met = theirs is not None and theirs.pairing is not None and theirs.pairing.other == event.job_id
+    same = theirs is not None and theirs.replicas[0].place == event.places[0]
+    return Check(PAIR, met and same, f"job {event.pairing.other} gave up half of its device: {event.pairing.why}")
 
 
 def _closed_devices(attempt: Attempt, state: State) -> list[str]:

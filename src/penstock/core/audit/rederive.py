@@ -21,6 +21,7 @@ from penstock.core.lifecycle.orders import stop_reason
 from penstock.core.model import events as ev
 from penstock.core.model.errors import BrokenInvariant, InvalidInput
 from penstock.core.model.ids import JobId
+from penstock.core.model.pairing import PAIR, PART
 from penstock.core.model.plan import Plan, Preemption, Start
 from penstock.core.model.words import counted
 from penstock.core.order.extension import Policies
@@ -164,8 +165,7 @@ class _Auditor:
     def _not_derived(self, record: ev.Record) -> Ruling:
         ruling = _ruling(record, self._state)
         if not ruling.planned:
-            seen = isinstance(record.event, ev.AttemptAllocated)
-            checks = () if seen else tuple(cause(record, self._state))
+            checks = tuple(cause(record, self._state))
             return msgspec.structs.replace(ruling, version=self._version, checks=checks)
         event = record.event
         assert isinstance(event, Decision)
@@ -183,7 +183,7 @@ def _ruling(record: ev.Record, state: State) -> Ruling:
         by = f" by {event.scheduler}" if event.scheduler else ""
         text = f"attempt {event.attempt} given places on {nodes}{by}"
         ruling = Ruling(record.seq, record.time_ms, "start", event.job_id, event.attempt, text, event.rule)
-        return msgspec.structs.replace(ruling, planned=not event.scheduler)
+        return msgspec.structs.replace(ruling, planned=not event.scheduler and event.pairing is None)
     if isinstance(event, ev.AttemptResumed):
         text = f"attempt {event.attempt} resumes where it was"
         return Ruling(record.seq, record.time_ms, "resume", event.job_id, event.attempt, text, "resume")
@@ -193,7 +193,9 @@ def _ruling(record: ev.Record, state: State) -> Ruling:
     if other is not None and other != event.job_id:
         name = state.jobs[other].spec.name if other in state.jobs else ""
         text += f" for job {other}" + (f" '{name}'" if name else "")
-    planned = bool(event.rule) and event.rule not in (TOO_LONG, CANNOT_FREEZE) and event.reason != "device_failed"
+    planned = (
+        bool(event.rule) and event.rule not in (TOO_LONG, CANNOT_FREEZE, PAIR, PART) and event.reason != "device_failed"
+    )
     return Ruling(record.seq, record.time_ms, "stop", event.job_id, event.attempt, text, event.rule, other, planned)
 
 

@@ -15,12 +15,14 @@ from penstock.core.config.fields import (
     label,
     note,
     number,
+    section,
     struct,
     time,
     whole,
     word,
 )
 from penstock.core.config.reader import Reader
+from penstock.core.config.sharing import SHARING
 from penstock.core.model import cluster as c
 from penstock.core.model.ids import NodeName, is_node_name
 from penstock.core.model.quantities import MILLI, format_time, parse_milli, parse_part_milli
@@ -155,6 +157,7 @@ POOL = Section(
             default=0,
             at="power_limit_mw",
         ),
+        "sharing": section("when jobs that say `shareable` share a device", SHARING),
         "virtualization": Field(_read_virtualization, {"enum": list(VIRTUALIZATIONS)}, "kinds of device sharing"),
     },
 )

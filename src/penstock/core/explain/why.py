@@ -236,7 +236,7 @@ def _not_waiting(job: Job, snapshot: Snapshot, now_ms: int) -> Explanation:
     if attempt.stop is None:
         kept = why_not_larger(job, snapshot.config.settings, now_ms)
         text = f"attempt {attempt.number} is {job.state} on {where}" + (f"; {kept}" if kept else "")
-        text += _untouched(job, now_ms) + _idle(job, snapshot, now_ms)
+        text += _shares(attempt, snapshot) + _untouched(job, now_ms) + _idle(job, snapshot, now_ms)
         return Explanation(job.id, job.state, job.state, text)
     stop = attempt.stop
     left_ms = max(0, stop.requested_ms + stop.grace_ms - now_ms)
@@ -244,6 +244,19 @@ def _not_waiting(job: Job, snapshot: Snapshot, now_ms: int) -> Explanation:
     text = f"attempt {attempt.number} on {where} is being stopped: {why_stopped(stop)}"
     blockers = () if stop.beneficiary is None else (stop.beneficiary,)
     return Explanation(job.id, job.state, stop.reason, text, blockers=blockers, stop=told)
+
+
+def _shares(attempt: Attempt, snapshot: Snapshot) -> str:
+    pairing = attempt.pairing
+    if pairing is None:
+        return ""
+    place = attempt.replicas[0].place
+    held = f"{format_size(pairing.memory_bytes)} of device {place.devices[0]} of {place.node}"
+    other = snapshot.running.get(pairing.other)
+    theirs = other.attempt.pairing if other is not None and other.attempt is not None else None
+    if theirs is None:
+        return f"; it holds half of it with {held}: job {pairing.other}, which shared it, has left"
+    return f"; it shares {held} with job {pairing.other}: {pairing.why}"
 
 
 def _untouched(job: Job, now_ms: int) -> str:

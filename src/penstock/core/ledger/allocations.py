@@ -14,7 +14,8 @@ from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank, TenantName, UserName
 from penstock.core.model.jobs import GangAsk, Outcome, ReplicaPlace
-from penstock.core.model.resources import ReplicaAsk
+from penstock.core.model.pairing import HALF_MILLI, halved
+from penstock.core.model.resources import WHOLE_DEVICE_MILLI, ReplicaAsk
 
 
 class Allocation(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -170,6 +171,10 @@ class AllocationLog:
                 self._nodes[event.spec.name] = event.spec
             case ev.AttemptAllocated():
                 self._allocated(event)
+            case ev.DeviceShared():
+                self._resize(event.job_id, HALF_MILLI)
+            case ev.DeviceShareEnded():
+                self._resize(event.job_id, WHOLE_DEVICE_MILLI)
             case ev.ReplicaExited():
                 self._exited(event)
             case ev.NodeLost():
@@ -194,6 +199,7 @@ class AllocationLog:
         known = self.jobs[event.job_id]
         chosen = known.asks[event.choice]
         ask = chosen.sized(len(event.places)) if chosen.elastic else chosen
+        ask = ask if event.pairing is None else halved(ask, event.pairing.memory_bytes)
         ranks = tuple(self._rank(ask.each_of(Rank(rank)), place) for rank, place in enumerate(event.places))
         on_nodes: dict[NodeName, list[OpenRank]] = {}
         for held in ranks:
@@ -211,6 +217,19 @@ class AllocationLog:
             for index in place.devices:
                 models[devices[index].model] = models.get(devices[index].model, 0) + milli
         return OpenRank(place.node, tuple((index, milli) for index in place.devices), tuple(models.items()))
+
+    def _resize(self, job_id: JobId, milli: int) -> None:
+        """Take over what an attempt on one device holds of it from now on."""
+        known = self.jobs[job_id]
+        attempt = known.attempt
+        if attempt is None or attempt.ranks[0].gone:
+            return
+        before = attempt.ranks[0]
+        ((index, _),), ((model, _),) = before.parts, before.models
+        after = OpenRank(before.node, ((index, milli),), ((model, milli),))
+        attempt.ranks, attempt.nodes[before.node].device_milli = (after,), milli
+        self.moves += (Move(known.tenant, before, -1), Move(known.tenant, after, 1))
+        self._shown.pop(job_id, None)
 
     def _exited(self, event: ev.ReplicaExited) -> None:
         known = self.jobs.get(event.job_id)

@@ -14,12 +14,23 @@ from msgspec.structs import replace
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import BrokenInvariant
-from penstock.core.model.ids import AttemptNumber, JobId, NodeName, PoolName, QueueName, Rank, TenantName, UserName
+from penstock.core.model.ids import (
+    AttemptNumber,
+    Incarnation,
+    JobId,
+    NodeName,
+    PoolName,
+    QueueName,
+    Rank,
+    TenantName,
+    UserName,
+)
 from penstock.core.model.jobs import GangAsk, JobSpec, ReplicaPlace
 from penstock.core.model.measured import Measured
+from penstock.core.model.pairing import Pairing, halved
 from penstock.core.model.resources import ReplicaAsk
 
-Ended = Literal["", "released", "node_lost", "suspended", "resumed", "edited"]
+Ended = Literal["", "released", "node_lost", "suspended", "resumed", "edited", "shared"]
 """The cause of a session's end; empty while it lasts."""
 
 
@@ -87,7 +98,9 @@ class SeenJob(msgspec.Struct, omit_defaults=True):
     safe_ms: int = 0
     """Work before this time survives a node failure: the attempt's begin, or its last checkpoint."""
     ask: GangAsk | None = None
-    """The ask that its present attempt was given."""
+    """What its present attempt holds of the ask that it was given."""
+    alone: GangAsk | None = None
+    """The ask that its present attempt was given; None in images of former versions."""
 
 
 class LogImage(msgspec.Struct, frozen=True):
@@ -156,6 +169,9 @@ class SessionLog:
                 return self._changed(event.job_id, record.time_ms, "suspended")
             case ev.AttemptResumed():
                 return self._changed(event.job_id, record.time_ms, "resumed")
+            case ev.DeviceShared() | ev.DeviceShareEnded():
+                pairing = event.pairing if isinstance(event, ev.DeviceShared) else None
+                return self._shared(event.job_id, record.time_ms, pairing)
             case ev.JobEdited():
                 return self._edited(event, record.time_ms)
             case ev.CheckpointSaved():
@@ -179,7 +195,8 @@ class SessionLog:
         spec = known.spec
         chosen = spec.alternatives[event.choice - 1] if event.choice else spec.ask
         known.safe_ms = now_ms
-        ask = known.ask = chosen.sized(len(event.places)) if chosen.elastic else chosen
+        known.alone = chosen.sized(len(event.places)) if chosen.elastic else chosen
+        ask = known.ask = _held(known.alone, event.pairing)
         for number, place in enumerate(event.places):
             rank = Rank(number)
             self.open[event.job_id, rank] = UsageInterval(
@@ -228,6 +245,20 @@ class SessionLog:
             self.open[job_id, session.rank] = begun
         return done
 
+    def _shared(self, job_id: JobId, now_ms: int, pairing: Pairing | None) -> list[UsageInterval]:
+        """End the job's sessions, and begin others with the part of its device that it holds from now on."""
+        known = self._jobs[job_id]
+        alone = known.alone or known.ask
+        assert alone is not None, "it has an attempt"
+        known.ask = _held(alone, pairing)
+        done = list(self._end(sorted(key for key in self.open if key[0] == job_id), now_ms, "shared"))
+        for session in done:
+            place = ReplicaPlace(session.node, Incarnation(""), session.devices)
+            amounts = replace(session.amounts, models=self._amounts(known.ask.each_of(session.rank), place).models)
+            begun = replace(session, amounts=amounts, start_ms=now_ms, end_ms=0, ended="")
+            self.open[job_id, session.rank] = begun
+        return done
+
     def _edited(self, event: ev.JobEdited, now_ms: int) -> list[UsageInterval]:
         """End the job's sessions, and begin others at its new priority: what is priced by it changes from now on."""
         known = self._jobs[event.job_id]
@@ -245,6 +276,10 @@ class SessionLog:
                 labels=spec.labels,
             )
         return done
+
+
+def _held(alone: GangAsk, pairing: Pairing | None) -> GangAsk:
+    return alone if pairing is None else halved(alone, pairing.memory_bytes)
 
 
 def _with_energy(session: UsageInterval, measured: Measured | None) -> UsageInterval:

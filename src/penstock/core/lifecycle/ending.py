@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from penstock.core.lifecycle.sharing import give_back, join
 from penstock.core.lifecycle.suspending import suspend_when_frozen
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.events import AttemptEnded, AttemptStopRequested, JobFinished, JobHeld, JobRequeued
@@ -58,7 +59,10 @@ def after_replica_gone(tx: Transaction, job_id: JobId) -> None:
     step = tx.reached.get(job_id, job.progress.step)
     idle_ms = tx.now_ms - attempt.allocated_ms - attempt.held_ms(tx.now_ms)
     tx.emit(AttemptEnded(job.id, attempt.number, outcome, detail, step, max(0, idle_ms)))
+    give_back(tx, job, attempt)
     settle(tx, tx.state.jobs[job_id], outcome, detail)
+    if outcome == "moved":
+        join(tx, job_id, attempt)
     if outcome == "requeued" and attempt.requeue_hold and job_id in tx.state.jobs:
         tx.emit(JobHeld(job_id, attempt.requeue_by))
 

@@ -2,6 +2,7 @@
 
 from penstock.core.cycle.verify import verify
 from penstock.core.lifecycle.health import nodes_to_check
+from penstock.core.lifecycle.ports import free_port
 from penstock.core.lifecycle.reports import current, foreign
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.orders import (
@@ -22,7 +23,7 @@ from penstock.core.model.events import (
     AttemptStopRequested,
     Record,
 )
-from penstock.core.model.ids import JobId, NodeName, Rank, UserName
+from penstock.core.model.ids import JobId, Rank, UserName
 from penstock.core.model.jobs import Attempt, Job, Replica, ReplicaPlace, StopReason
 from penstock.core.model.plan import Plan, Preemption
 from penstock.core.state.state import State
@@ -137,11 +138,19 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
 
 
 def _runs_through_mps(state: State, job: Job, replica: Replica) -> bool:
-    """Return whether a replica has a fraction of a device in a pool that gives these out through MPS."""
+    """Return whether a replica has a fraction of a device in a pool that gives these out through MPS.
+
+    One that joins another job on its device has not: that one runs already, without MPS.
+    """
     wanted, node = job.ask.each_of(replica.rank).devices, state.nodes[replica.place.node]
     sharing = state.config.sharing.get(node.spec.pool)
     part = wanted is not None and not wanted.whole and not wanted.profile
-    return part and sharing is not None and sharing.virtualization == "mps"
+    return (
+        part
+        and (job.attempt is None or job.attempt.pairing is None)
+        and sharing is not None
+        and sharing.virtualization == "mps"
+    )
 
 
 def reconcile(state: State, report: NodeReport) -> list[Order]:
@@ -208,7 +217,7 @@ def apply_plan(tx: Transaction, proposed: Plan, *, fresh: bool = False) -> Plan:
     """
     checked = proposed if fresh else verify(proposed, tx.state)
     for start in checked.starts:
-        port = _free_port(tx.state, start.places[0].node)
+        port = free_port(tx.state, start.places[0].node)
         tx.emit(
             AttemptAllocated(
                 start.job_id,
@@ -245,13 +254,3 @@ def _ask_to_leave(tx: Transaction, preemption: Preemption, plan: Plan, room: tup
             room,
         )
     )
-
-
-def _free_port(state: State, node: NodeName) -> int:
-    """Return a rendezvous port of `node` that no live attempt has, going round the node's range."""
-    spec, used = state.nodes[node].spec, state.indexes.ports
-    for step in range(spec.port_count):
-        port = spec.port_first + (state.next_port + step) % spec.port_count
-        if (node, port) not in used:
-            return port
-    return 0

@@ -16,6 +16,7 @@ from penstock.core.model.nodes import NodeSpec as NodeSpec
 from penstock.core.model.nodes import OthersLoad as OthersLoad
 from penstock.core.model.notifications import Notifications
 from penstock.core.model.oidc import IdentityProvider
+from penstock.core.model.pairing import SharingSettings
 from penstock.core.model.prices import AtZero, Billing, Budget, Party
 from penstock.core.model.quantities import split_resource
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI, Sharing, Virtualization
@@ -160,9 +161,11 @@ class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
     """Equal parts of a device, one of which a job gets that asks for a slice; 0: it gives out none."""
     power_limit_mw: int = 0
     """How much its devices that jobs hold may be expected to draw together (`core/order/expected_power.py`); 0: any."""
+    sharing: SharingSettings = SharingSettings()
+    """When jobs that say `shareable` are put together on one device, and when they are parted again."""
 
     @property
-    def sharing(self) -> Sharing:
+    def parts(self) -> Sharing:
         return Sharing(self.virtualization, self.memory_oversubscription_milli)
 
 
@@ -402,7 +405,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     @cached_property
     def sharing(self) -> dict[PoolName, Sharing]:
         """How pools share devices, of those that say anything about it."""
-        return {pool.name: pool.sharing for pool in self.pools if pool.sharing != Sharing()}
+        return {pool.name: pool.parts for pool in self.pools if pool.parts != Sharing()}
 
     @cached_property
     def queue_by_name(self) -> dict[QueueName, Queue]:

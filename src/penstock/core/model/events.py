@@ -42,6 +42,9 @@ from penstock.core.model.node_events import NodeRegistered as NodeRegistered
 from penstock.core.model.node_events import NodeShut as NodeShut
 from penstock.core.model.node_events import NodeStruck as NodeStruck
 from penstock.core.model.node_events import OthersLoadChanged as OthersLoadChanged
+from penstock.core.model.pairing import DeviceShared as DeviceShared
+from penstock.core.model.pairing import DeviceShareEnded as DeviceShareEnded
+from penstock.core.model.pairing import Pairing
 from penstock.core.model.progress import Gauges
 
 
@@ -170,6 +173,8 @@ class AttemptAllocated(Event, tag=True, frozen=True, omit_defaults=True):
     """The time used by the plan (unix ms): with `basis`, all that it depended on."""
     scheduler: str = ""
     names: tuple[str, ...] = ()
+    pairing: Pairing | None = None
+    """It joins another job on its device and holds half of it; None: it has its places as it asked for them."""
 
 
 class ReplicaStarted(Event, tag=True, frozen=True, omit_defaults=True):
@@ -302,6 +307,12 @@ class UseNoted(Event, tag=True, frozen=True, omit_defaults=True):
     """Part of it in which its devices computed, on average over them."""
     untouched: int = 0
     """Devices that its programs have never used so far."""
+    memory_peak_bytes: int = 0
+    """The most device memory that its programs have held so far; 0 where that is not known."""
+    steps: int = 0
+    """Steps of which the time is known that it made in this time."""
+    step_us: int = 0
+    """How long one of them took, on average; 0 where that is not known."""
 
 
 class SaveSignalNoted(Event, tag=True, frozen=True, omit_defaults=True):
@@ -382,6 +393,8 @@ AnyEvent = (
     | ReplicaStarted
     | ReplicaExited
     | AttemptStopRequested
+    | DeviceShared
+    | DeviceShareEnded
     | ReplicaFrozen
     | AttemptSuspended
     | AttemptResumed

@@ -25,6 +25,7 @@ from penstock.core.model.ids import (
     UserName,
 )
 from penstock.core.model.measured import Measured, UseMark
+from penstock.core.model.pairing import Pairing, PartedFrom, halved
 from penstock.core.model.progress import Progress
 
 JobState = Literal["waiting", "starting", "running", "suspended", "stopping", "succeeded", "failed", "cancelled"]
@@ -229,6 +230,8 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """Another scheduler that placed it; empty: Penstock did."""
     names: tuple[str, ...] = ()
     """What its replicas are called there, by rank."""
+    pairing: Pairing | None = None
+    """It shares its device with another job, and holds half of it."""
 
     @property
     def leaving(self) -> bool:
@@ -321,6 +324,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """The record of its last edit: plans that do not know it decide nothing about the job."""
     protected: str = ""
     """Why its programs must not be disrupted for others, as the engine says; empty: they may be."""
+    parted: tuple[PartedFrom, ...] = ()
+    """Jobs that shared its device and were parted from it, the last at the end."""
 
     @property
     def ready(self) -> bool:
@@ -340,7 +345,16 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def placed(self) -> GangAsk:
-        """The shape its attempt was allocated, at the size it started with; its ask when it has no attempt."""
+        """The shape its attempt was allocated, at the size it started with; its ask when it has no attempt.
+
+        Beside another job on its device it holds half of that.
+        """
+        pairing = self.attempt.pairing if self.attempt is not None else None
+        return self.placed_alone if pairing is None else halved(self.placed_alone, pairing.memory_bytes)
+
+    @property
+    def placed_alone(self) -> GangAsk:
+        """The same, as if it shared its device with no other job: what quotas count, as it gets all of it back."""
         attempt = self.attempt
         if attempt is None:
             return self.spec.ask
@@ -352,6 +366,12 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
         """What its attempt holds now: less than its allocation while it is suspended."""
         attempt = self.attempt
         return self.placed.without_cpus() if attempt is not None and attempt.suspended_ms else self.placed
+
+    @property
+    def charged(self) -> GangAsk:
+        """What its attempt counts for in quotas and fair shares: `ask`, with its device as if it were alone there."""
+        attempt = self.attempt
+        return self.placed_alone.without_cpus() if attempt is not None and attempt.suspended_ms else self.placed_alone
 
     @property
     def leaves(self) -> GangAsk:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.core.model.ids import AttemptNumber
+from penstock.core.model.ids import AttemptNumber, JobId
 
 POWER_MAX_MW = 5_000_000
 """Of one device: a report above it is wrong. The strongest accelerators draw 1.4 kW."""
@@ -51,6 +51,14 @@ class UseMark(msgspec.Struct, frozen=True, omit_defaults=True):
     untouched: int = 0
     idle_since_ms: int = 0
     """Since when they have been idle; 0: they are not."""
+    covered_ms: int = 0
+    """Of the time before the note, as much as was measured."""
+    memory_peak_bytes: int = 0
+    steps: int = 0
+    step_us: int = 0
+    """How long each of these steps took, on average; 0 where that is not known."""
+    beside: JobId | None = None
+    """The job that shared its device in that time."""
 
 
 _SUMMED = ("measured_ms", "busy_ms", "powered_ms", "energy_mj", "cpu_ms")

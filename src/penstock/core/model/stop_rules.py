@@ -8,6 +8,8 @@ STOP_RULES: dict[str, str] = {
     "grow": "an elastic job grows",
     "idle": "an elastic job that is mostly idle continues with half of its replicas (`elastic_shrink_idle`)",
     "held_idle": "it has been idle for longer than its queue allows (`idle`), and the other waits and fits there",
+    "pair": "both use their devices little: it goes on beside the other job, on one device",
+    "part": "the two slow each other down on one device: it goes on elsewhere",
     "defrag": "it moves, so that others fit",
     "elsewhere": "it is suspended and jobs of lower priority hold its CPUs: it resumes where it gets capacity",
     "suspended_too_long": "it was suspended for longer than suspended_max: it restarts elsewhere",

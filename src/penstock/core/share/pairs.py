@@ -8,7 +8,7 @@ A pair whose measured steps got slower than alone is separated; it is not propos
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import combinations
 from typing import NamedTuple
@@ -16,50 +16,13 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.core.model.ids import JobId, NodeName, TenantName
+from penstock.core.model.pairing import SharingSettings as SharingSettings
 from penstock.core.model.quantities import format_size
 
 FULL_MILLI = 1000
 
 Edge = tuple[int, int]
 """Two jobs that could share a device, by their indexes in the list of candidates, ascending."""
-
-
-class SharingSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """When jobs share a device and when no longer. Raises ValueError for a value out of range."""
-
-    utilisation_below_milli: int = 500
-    """Each of the two must have been measured below this (1 to 1000)."""
-    window_ms: int = 600_000
-    """Utilisation counts only when it was measured for at least this long."""
-    memory_margin_milli: int = 100
-    """Share of the device's memory that stays free beside the two (0 to 999)."""
-    across_tenants: bool = False
-    """Whether jobs of two tenants may share one device."""
-    slowdown_above_milli: int = 1_200
-    """A job whose step takes more than this, in thousandths of its step alone, is parted from the other (> 1000)."""
-    steps_together_min: int = 20
-    """Steps measured together before a pair is judged."""
-    cool_down_ms: int = 3_600_000
-    """How long two jobs that were parted are not proposed again."""
-    jobs_max: int = 256
-    """Candidates of one call, the least utilised first; the others get their turn once these are paired."""
-    exact_jobs_max: int = 12
-    """Groups of candidates are matched exactly up to this size, larger ones greedily (0 to 14)."""
-
-    def __post_init__(self) -> None:
-        _within("utilisation_below_milli", self.utilisation_below_milli, 1, FULL_MILLI)
-        _within("memory_margin_milli", self.memory_margin_milli, 0, FULL_MILLI - 1)
-        _within("slowdown_above_milli", self.slowdown_above_milli, FULL_MILLI + 1, 100 * FULL_MILLI)
-        _within("steps_together_min", self.steps_together_min, 1, 1_000_000)
-        _within("jobs_max", self.jobs_max, 2, 10_000)
-        _within("exact_jobs_max", self.exact_jobs_max, 0, 14)
-        for name in ("window_ms", "cool_down_ms"):
-            _within(name, getattr(self, name), 0, 10**12)
-
-
-def _within(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise ValueError(f"{name} is {value}; expected {least} to {most}")
 
 
 class Occupant(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -91,6 +54,10 @@ class Occupant(msgspec.Struct, frozen=True, omit_defaults=True):
         return max(self.memory_used_bytes, self.memory_limit_bytes)
 
 
+FitsBeside = Callable[[Occupant, Occupant], bool]
+"""Whether the first may move to the device of the second."""
+
+
 class Parted(msgspec.Struct, frozen=True):
     """Two jobs that shared a device and were parted, in any order, and when."""
 
@@ -114,9 +81,17 @@ class PairProposal(msgspec.Struct, frozen=True):
 
 
 def to_join(
-    running: Iterable[Occupant], parted: Iterable[Parted], settings: SharingSettings, *, now_ms: int
+    running: Iterable[Occupant],
+    parted: Iterable[Parted],
+    settings: SharingSettings,
+    *,
+    now_ms: int,
+    fits: FitsBeside | None = None,
 ) -> tuple[PairProposal, ...]:
     """Return which jobs to put together now, best first: lowest summed utilisation, then lower job numbers.
+
+    Args:
+        fits: whether a job may move beside another one for all that is not said of occupants, such as free CPUs.
 
     A job and a device are in at most one pair. Jobs that share a device already, or hold several, are left alone.
     In groups of up to `exact_jobs_max` jobs that could meet, the number of pairs is the highest possible and their
@@ -128,7 +103,7 @@ def to_join(
     alone = _alone_and_quiet(list(running), settings)
     ways: dict[Edge, _Way] = {}
     for i, j in combinations(range(len(alone)), 2):
-        way = _way(alone[i], alone[j], settings)
+        way = _way(alone[i], alone[j], settings, fits)
         if way is not None and (alone[i].job, alone[j].job) not in resting:
             ways[i, j] = way
     together = {edge: way.utilisation_milli for edge, way in ways.items()}
@@ -155,7 +130,7 @@ def _alone_and_quiet(running: Sequence[Occupant], settings: SharingSettings) -> 
         and on_device[each.node, each.device] == 1
         and of_job[each.job] == 1
         and each.measured_ms >= settings.window_ms
-        and each.utilisation_milli < settings.utilisation_below_milli
+        and each.utilisation_milli < settings.use_below_milli
     ]
     quiet.sort(key=lambda each: (each.utilisation_milli, each.job))
     return sorted(quiet[: settings.jobs_max], key=lambda each: each.job)
@@ -174,11 +149,12 @@ class _Way(NamedTuple):
         return self.mover.memory_bytes + self.stayer.memory_bytes
 
 
-def _way(a: Occupant, b: Occupant, settings: SharingSettings) -> _Way | None:
+def _way(a: Occupant, b: Occupant, settings: SharingSettings, fits: FitsBeside | None) -> _Way | None:
     """Return the mover and the stayer if `a` and `b` may be joined: the job that is cheaper to move, if it fits."""
     if a.model != b.model or (a.tenant != b.tenant and not settings.across_tenants):
         return None
     ways = [way for way in (_Way(a, b), _Way(b, a)) if way.mover.movable and _fits(way, settings)]
+    ways = [way for way in ways if fits is None or fits(*way)]
     return min(ways, key=lambda w: (w.mover.moving_cost, w.mover.memory_bytes, -w.mover.job), default=None)
 
 
@@ -200,7 +176,7 @@ def _pair(way: _Way, settings: SharingSettings) -> PairProposal:
         utilisation_milli=way.utilisation_milli,
         memory_bytes=way.memory_bytes,
         why=f"job {mover.job} at {_share(mover.utilisation_milli)} and job {stayer.job} at "
-        f"{_share(stayer.utilisation_milli)} are both below {_share(settings.utilisation_below_milli)}, and "
+        f"{_share(stayer.utilisation_milli)} are both below {_share(settings.use_below_milli)}, and "
         f"{format_size(way.memory_bytes)} fit into {format_size(stayer.device_memory_bytes)} "
         f"with a margin of {_share(settings.memory_margin_milli)}",
     )
@@ -274,6 +250,8 @@ class Together(msgspec.Struct, frozen=True):
     node: NodeName
     device: int
     steps: tuple[PairedStep, PairedStep]
+    use_milli: int = 0
+    """For which part of the time their device was busy lately; 0 where that is not known."""
 
 
 class Parting(msgspec.Struct, frozen=True):
@@ -284,15 +262,16 @@ class Parting(msgspec.Struct, frozen=True):
     jobs: tuple[JobId, JobId]
     leaves: JobId | None
     slowdown_milli: int
-    """Of the job that suffers most."""
+    """Of the job that suffers most; 0 where neither reports steps."""
     why: str
 
 
 def to_part(sharing: Iterable[Together], settings: SharingSettings) -> tuple[Parting, ...]:
     """Return which pairs must be parted again, the worst slowdown first.
 
-    A pair is parted when one of its jobs, measured for `steps_together_min` steps, takes more than
-    `slowdown_above_milli` of its step time alone. The job that is cheaper to move leaves (equal: the later job).
+    A pair is parted when one of its jobs, measured for `steps` steps, takes more than
+    `slowdown_milli` of its step time alone. Where no step of either is known, it is parted when the device is
+    busy for more than `use_above_milli` of the time. The job that is cheaper to move leaves (equal: the later job).
     The caller records a `Parted` with the time, so that `to_join` leaves the two apart for the cool-down.
     """
     found = [parting for each in sharing if (parting := _parting(each, settings)) is not None]
@@ -300,9 +279,17 @@ def to_part(sharing: Iterable[Together], settings: SharingSettings) -> tuple[Par
 
 
 def _parting(pair: Together, settings: SharingSettings) -> Parting | None:
-    judged = [s for s in pair.steps if s.alone_us > 0 and s.steps_together >= settings.steps_together_min]
+    known = [s for s in pair.steps if s.alone_us > 0]
+    judged = [s for s in known if s.steps_together >= settings.steps]
     worst = max(judged, key=lambda s: (s.slowdown_milli, -s.job), default=None)
-    if worst is None or worst.slowdown_milli <= settings.slowdown_above_milli:
+    if worst is not None and worst.slowdown_milli > settings.slowdown_milli:
+        why = (
+            f"a step of job {worst.job} takes {worst.together_us} us together and {worst.alone_us} us alone: "
+            f"{_share(worst.slowdown_milli)} is above {_share(settings.slowdown_milli)}"
+        )
+    elif not known and pair.use_milli > settings.use_above_milli:
+        why = f"their device is busy {_share(pair.use_milli)} of the time, above {_share(settings.use_above_milli)}"
+    else:
         return None
     movable = sorted((s for s in pair.steps if s.movable), key=lambda s: (s.moving_cost, -s.job))
     return Parting(
@@ -310,7 +297,6 @@ def _parting(pair: Together, settings: SharingSettings) -> Parting | None:
         pair.device,
         _both(pair.steps[0].job, pair.steps[1].job),
         movable[0].job if movable else None,
-        worst.slowdown_milli,
-        f"a step of job {worst.job} takes {worst.together_us} us together and {worst.alone_us} us alone: "
-        f"{_share(worst.slowdown_milli)} is above {_share(settings.slowdown_above_milli)}",
+        worst.slowdown_milli if worst is not None else 0,
+        why,
     )

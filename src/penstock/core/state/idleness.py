@@ -111,7 +111,21 @@ def after_use(job: Job, event: UseNoted, time_ms: int) -> Job:
     before = job.use if job.use.attempt == event.attempt else UseMark()
     idle = event.busy_milli < BUSY_LEAST_MILLI
     since_ms = (before.idle_since_ms or max(1, time_ms - event.covered_ms)) if idle else 0
-    use = UseMark(event.attempt, time_ms, event.busy_milli, event.untouched, since_ms)
+    pairing = job.attempt.pairing if job.attempt is not None else None
+    use = UseMark(
+        event.attempt,
+        time_ms,
+        event.busy_milli,
+        event.untouched,
+        since_ms,
+        covered_ms=event.covered_ms,
+        memory_peak_bytes=event.memory_peak_bytes,
+        steps=event.steps,
+        step_us=event.step_us,
+        beside=pairing.other if pairing is not None else None,
+    )
+    if use.beside == before.beside and not use.step_us:  # a short note, at the end
+        use = replace(use, steps=before.steps, step_us=before.step_us)
     noted = job.progress.idle_noted and (_says_idle(job) or (idle and before.idle_since_ms > 0))
     return replace(job, use=use, progress=replace(job.progress, idle_noted=noted))
 

@@ -88,6 +88,8 @@ class Indexes:
         """When attempts of unknown length were allocated; those that are suspended do not count."""
         self.evictable: dict[tuple[PoolName, int], int] = {}
         self.elastic: set[JobId] = set()
+        self.shareable: set[JobId] = set()
+        """Attempts whose devices may be shared with other jobs."""
         self.suspended: set[JobId] = set()
         """Suspended attempts: they have given their CPUs back."""
         self.idle: set[JobId] = set()
@@ -307,6 +309,8 @@ class Indexes:
     def _count_active(self, job: Job, sign: int) -> None:
         if job.spec.ask.elastic:
             (self.elastic.add if sign > 0 else self.elastic.discard)(job.id)
+        if job.spec.shareable:
+            (self.shareable.add if sign > 0 else self.shareable.discard)(job.id)
         attempt = job.attempt
         assert attempt is not None
         if attempt.suspended_ms:
@@ -361,11 +365,11 @@ class Indexes:
 
     def release(self, job: Job, replicas: Sequence[Replica], now_ms: int, half_life_ms: int) -> None:
         """Give back the places of replicas that have ended."""
-        ask, frees, given = job.ask, SharedCapacity(), UsedAmounts()
+        ask, charged, frees, given = job.ask, job.charged, SharedCapacity(), UsedAmounts()
         for replica in replicas:
             place, each = replica.place, ask.each_of(replica.rank)
             if each.devices is not None or each.claimed:
-                given = given.plus(models_of(ask, replica, self.nodes))
+                given = given.plus(models_of(charged, replica, self.nodes))
             load = self.load(place.node)
             load.replicas.discard((job.id, replica.rank))
             for index in place.devices:

@@ -156,6 +156,9 @@ def use_matches_jobs(state: State) -> Iterable[str]:
     elastic = {j.id for j in state.jobs.values() if j.attempt is not None and j.spec.ask.elastic}
     if state.indexes.elastic != elastic:
         yield f"elastic attempts {sorted(state.indexes.elastic)} differ from {sorted(elastic)}"
+    shareable = {j.id for j in state.jobs.values() if j.attempt is not None and j.spec.shareable}
+    if state.indexes.shareable != shareable:
+        yield f"attempts that may share {sorted(state.indexes.shareable)} differ from {sorted(shareable)}"
     suspended = {j.id for j in state.jobs.values() if j.attempt is not None and j.attempt.suspended_ms}
     if state.indexes.suspended != suspended:
         yield f"suspended attempts {sorted(state.indexes.suspended)} differ from {sorted(suspended)}"

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from penstock.core.model.errors import BrokenInvariant
-from penstock.core.model.events import AttemptAllocated, AttemptEnded
-from penstock.core.model.ids import Rank
+from penstock.core.model.events import AttemptAllocated, AttemptEnded, DeviceShared, DeviceShareEnded
+from penstock.core.model.ids import JobId, Rank
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica
+from penstock.core.model.pairing import PARTED_MAX, PartedFrom
 from penstock.core.state import tables
 from penstock.core.state.failures import next_failure
 
@@ -23,7 +24,20 @@ def begun(event: AttemptAllocated, time_ms: int) -> Attempt:
         choice=event.choice,
         scheduler=event.scheduler,
         names=event.names,
+        pairing=replace(event.pairing, since_ms=time_ms) if event.pairing is not None else None,
     )
+
+
+def shared(job: Job, attempt: Attempt, event: DeviceShared | DeviceShareEnded, time_ms: int) -> Job:
+    """Return the job that holds half of its device from now on, or all of it again."""
+    pairing = replace(event.pairing, since_ms=time_ms) if isinstance(event, DeviceShared) else None
+    return replace(job, attempt=replace(attempt, pairing=pairing))
+
+
+def parted(job: Job, other: JobId, time_ms: int) -> Job:
+    """Return the job once it is parted from another one on its device."""
+    before = tuple(one for one in job.parted if one.job != other)
+    return replace(job, parted=(*before, PartedFrom(other, time_ms))[-PARTED_MAX:])
 
 
 def started(job: Job, attempt: Attempt, ranks: Iterable[Rank], time_ms: int) -> Job:

@@ -17,6 +17,7 @@ from penstock.core.model.events import MoneyEvent
 from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, JobSpec, StopOrder
 from penstock.core.model.measured import total
+from penstock.core.model.pairing import PART
 from penstock.core.order.queues import QueueTree
 from penstock.core.order.ranks import request_class
 from penstock.core.place.workload_mix import Requests
@@ -32,11 +33,14 @@ from penstock.core.state.nodes import NodeChange, changed, registered
 from penstock.core.state.past_runs import PastRuns
 from penstock.core.state.powers import Powers
 from penstock.core.state.quota_notes import QuotaNotes
+from penstock.core.state.replicas import parted
 from penstock.core.state.secrets import Secrets
 from penstock.core.state.subscriptions import Subscriptions
 from penstock.core.state.tokens import Tokens
 from penstock.core.state.turns import pass_turn
 from penstock.core.state.usage import whole_total
+
+HoldsChange = ev.ReplicaFrozen | ev.AttemptSuspended | ev.AttemptResumed | ev.DeviceShared | ev.DeviceShareEnded
 
 
 class State:
@@ -164,8 +168,6 @@ class State:
                 self._job_requeued(event, record)
             case ev.AttemptStopRequested():
                 self._stop_requested(event, record)
-            case ev.ReplicaFrozen() | ev.AttemptSuspended() | ev.AttemptResumed():
-                self._suspension(event, record)
             case ev.JobResumed() | ev.UseNoted():
                 job = self.jobs[event.job_id]
                 self.jobs[job.id] = after = noted(job, event, record.time_ms)
@@ -204,6 +206,8 @@ class State:
                     self._put_node(changed(self.nodes[event.node], event, record.time_ms))
                 elif isinstance(event, MoneyEvent):
                     self.money.apply(event, record.seq, record.time_ms)
+                elif isinstance(event, HoldsChange):
+                    self._holds_changed(event, record)
                 else:
                     assert_never(event)
 
@@ -331,18 +335,25 @@ class State:
         suspensions = attempt.suspensions + (event.reason == "suspended")
         attempt = replace(attempt, stop=order, suspensions=suspensions)
         self._put(replace(job, state=state, preemptions=preemptions, attempt=attempt))
+        if event.rule == PART and whom is not None:
+            self._put(parted(self.jobs[job.id], whom, record.time_ms))
+            if whom in self.jobs:
+                self._put(parted(self.jobs[whom], job.id, record.time_ms))
         self.indexes.stopping[job.id] = event.beneficiary
         beneficiary = self.jobs.get(event.beneficiary) if event.beneficiary is not None else None
         if beneficiary is not None and beneficiary.state == "waiting" and beneficiary.hold is None:
             self._put(replace(beneficiary, room_made=True, room=event.room or beneficiary.room))
             self.indexes.beneficiaries.add(beneficiary.id)
 
-    def _suspension(self, event: ev.ReplicaFrozen | ev.AttemptSuspended | ev.AttemptResumed, record: ev.Record) -> None:
+    def _holds_changed(self, event: HoldsChange, record: ev.Record) -> None:
+        """Fold that an attempt holds more or less at its places from now on."""
         job, attempt = self.attempt_of(event.job_id, event.attempt)
         if isinstance(event, ev.ReplicaFrozen):
             self._put(suspension.frozen(job, attempt, event.rank))
             return
-        if isinstance(event, ev.AttemptSuspended):
+        if isinstance(event, ev.DeviceShared | ev.DeviceShareEnded):
+            changed = replicas.shared(job, attempt, event, record.time_ms)
+        elif isinstance(event, ev.AttemptSuspended):
             changed = suspension.suspended(job, attempt, record.time_ms)
             self.indexes.stopping.pop(job.id, None)
         else:

@@ -19,7 +19,7 @@ def charge_of(job: Job, nodes: Mapping[NodeName, Node]) -> UsedAmounts:
     """Return the charge of the job's attempt until it has ended; devices by model as long as they are held."""
     attempt = job.attempt
     assert attempt is not None
-    ask = job.ask
+    ask = job.charged
     host = ask.host_total
     held = _NOTHING
     for replica in attempt.replicas:
