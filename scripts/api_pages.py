@@ -162,7 +162,9 @@ def _operation(method: str, path: str, operation: Json, link: Any) -> list[str]:
     rows = [_parameter(one, link) for one in operation.get("parameters", ())]
     lines += ["| parameter | in | type | default | meaning |", "|---|---|---|---|---|", *rows, ""] if rows else []
     if "requestBody" in operation:
-        lines += [f"Body: {kind_of(operation['requestBody']['content']['application/json']['schema'], link)}.", ""]
+        content = operation["requestBody"]["content"]
+        sent = content.get("application/json")
+        lines += [f"Body: {kind_of(sent['schema'], link) if sent else ', '.join(content)}.", ""]
     return [*lines, *_answers(operation["responses"], link), "", *_example(method, path, operation), ""]
 
 
@@ -204,5 +206,6 @@ def _example(method: str, path: str, operation: Json) -> list[str]:
     way = "" if method == "GET" or (method == "POST" and body) else f" -X {method}"
     line = f'    curl -sS{" -N" if endless else ""}{way}{token} "{address}"'
     if not body:
-        return [line]
+        sent = operation.get("requestBody", {}).get("content", {})
+        return [f"{line} --data-binary @chunks" if "application/octet-stream" in sent else line]
     return [line + " \\", f"      -H 'Content-Type: application/json' -d '{json.dumps(body)}'"]

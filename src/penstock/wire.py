@@ -70,12 +70,14 @@ from penstock.server.services.autoscaler import Autoscaler
 from penstock.server.services.billing import BillingService
 from penstock.server.services.certificates import CertificateService
 from penstock.server.services.estimates import EstimateService
+from penstock.server.services.folder_snapshots import SnapshotService
 from penstock.server.services.history import HistoryService
 from penstock.server.services.notifying.service import NotificationService
 from penstock.server.services.quota_alerts import QuotaAlertService
 from penstock.server.services.signin.service import SignInService
 from penstock.server.services.whatif import WhatIfService
 from penstock.store.address import Address, address_of, open_seat, remember
+from penstock.store.folder_snapshots import FolderSnapshots
 from penstock.web.pages import WebPages
 
 if TYPE_CHECKING:  # heavy, and an extra
@@ -164,11 +166,14 @@ class _Running:
             lambda: tls.server_context(data.trusted, data.certificates / "server.pem"),
         )
         self._vault = Vault(data.secret_keys)
+        self._snapshots = FolderSnapshots(data.folder_snapshots, self._clock.unix_ms)
+        self._folders = SnapshotService(self._snapshots, lambda: self._controller.state)
         self._censor = Redactor(lambda: self._controller.state, self._vault)
         self._engine = AgentLinks(
             self._security.agents.context,
             self._prepared,
             self._local_agents.replace_other,
+            self._folders.fetch,
         )
         self._engines = Engines(self._engine)
         self._pods: KubernetesEngine | ShadowEngine | None = None
@@ -209,6 +214,7 @@ class _Running:
             self._vault,
             self._metrics,
             Sessions.kept(self._data.root / "session.key"),
+            self._snapshots if self._cluster_access is None else None,
         )
         self._admission.on_more = lambda node, text: self._backend.access.note("node_claimed_more", node, text)
         self._security.on_replaced = self._backend.access.replaced
@@ -218,8 +224,7 @@ class _Running:
         self._history = HistoryService(self._backend, self._store)
         link = advertised(self._options.transport, self._port)
         self._notifications = NotificationService(self._backend, self._store, link)
-        self._lab = WhatIfService(self._backend)
-        self._signins = SignInService(self._backend)
+        self._lab, self._signins = WhatIfService(self._backend), SignInService(self._backend)
         self._access = AccessKeeper(self._backend)
         collector.settle()
         self._keepers: list[asyncio.Task[None]] = []
@@ -301,6 +306,7 @@ class _Running:
             self._notifications.keep(),
             self._backend.standing.keep(),
             self._access.keep(),
+            self._folders.keep(),
         ):
             self._keep(keeper)
 

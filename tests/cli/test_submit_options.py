@@ -1,7 +1,10 @@
 """What `run`, `submit` and `plan` take on the command line, as the job file would say it."""
 
+import re
+
 import pytest
 
+from penstock.cli.errors import UsageError
 from penstock.cli.shape import JobShape, device_ask
 from tests.server.harness import Jobs
 
@@ -31,6 +34,21 @@ def test_every_option_becomes_its_field():
         "labels": {"k": "v"}, "priority": 700, "preemptible": False, "retries": 2, "grace": "60s",
         "topology": "same_rack", "pool": "gpu", "workdir": "/srv",
     }  # fmt: skip
+
+
+def test_a_snapshot_is_a_working_directory_and_there_is_one(tmp_path):
+    assert JobShape(snapshot=".").fields() == {"workdir": {"snapshot": "."}}
+    with pytest.raises(UsageError, match="name two folders"):
+        JobShape(snapshot=".", workdir="/srv").fields()
+
+
+@pytest.mark.parametrize("command", ["run", "submit"])
+def test_a_folder_is_sent_and_the_job_starts_in_it(penstock, server, command):
+    (penstock.folder / "hello.sh").write_text("echo hello from the folder")
+    told = penstock(command, "--cpus", "1", "--snapshot", ".", "--", "sh", "hello.sh")
+    job = int(re.search(r"job (\d+)", told.out + told.err)[1])
+    assert Jobs(server.client).ended(job).state == "succeeded"
+    assert "hello from the folder" in Jobs(server.client).output(job)
 
 
 def test_a_submit_takes_them_all(penstock, server):

@@ -249,6 +249,23 @@ GRIDS = {
         b_admin       403 ok  403
         everybody     403 403 403
     """,
+    "send": """
+                      -
+        admin         ok
+        admin_write   ok
+        local         ok
+        both          ok
+        admin_in_a    ok
+        mixed         ok
+        member        ok
+        member_write  ok
+        a_admin       ok
+        a_admin_write ok
+        both_in_a     ok
+        b_member      ok
+        b_admin       ok
+        everybody     403
+    """,
     "operate": """
                       node none
         operator      ok   404
@@ -421,6 +438,8 @@ OPERATIONS = {
     "POST /jobs/actions": Row("act on many", body={"action": "cancel", "select": Named("select")}),
     "POST /jobs/{job_id}/cancel": Row("act", live=False),
     "POST /jobs/{job_id}/checkpoint": Row("act", 409),
+    "POST /snapshots": Row("send", body={"snapshot": "0" * 64}),
+    "POST /snapshots/chunks": Row("send", 422, body={}),
     "GET /health": Row("anybody", public=True),
     "POST /logins": Row("anybody", 401, body={"code": "a code of nobody"}, public=True),
     "GET /oidc": Row("anybody", public=True),

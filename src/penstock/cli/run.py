@@ -7,9 +7,11 @@ import typer
 
 from penstock.cli.logs import exit_code, follow_job
 from penstock.cli.output import print_json, say
+from penstock.cli.progress import waiting
 from penstock.cli.requests import from_command
 from penstock.cli.shape import JobShape, shaped
 from penstock.cli.up import ensure
+from penstock.client.snapshots import with_snapshots
 
 
 @shaped(without=("array",))
@@ -22,7 +24,9 @@ def run(
 ) -> None:
     """Run a command as a job and follow its output. Exits with the job's exit code."""
     client = ensure()
-    made = client.submit_request(from_command(command, shape)).jobs[0]
+    with waiting("sending the folder", quiet=json) as say_what:
+        request = with_snapshots(client, from_command(command, shape), say_what)
+    made = client.submit_request(request).jobs[0]
     say(f"penstock: job {made.id} ({made.name})", err=True)
     try:
         ended = follow_job(client, made.id, err=json, say=lambda text: say(f"penstock: {text}", err=True))

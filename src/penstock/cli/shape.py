@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from penstock.cli.errors import UsageError
 from penstock.cli.options import CpusOption, Decorator, MemoryOption, QueueOption, TenantOption, pairs, spread
 
 WhatArgument = Annotated[
@@ -59,10 +60,14 @@ class JobShape(NamedTuple):
     ] = None
     labels: Annotated[list[str] | None, typer.Option("--label", "-l", help="Label NAME=VALUE of the job.")] = None
     workdir: Annotated[str | None, typer.Option("--workdir", "-C", help="Folder to start in; by default this.")] = None
+    snapshot: Annotated[
+        str | None, typer.Option("--snapshot", metavar="DIR", help="Send this folder, and start in it on the nodes.")
+    ] = None
 
     def fields(self) -> dict[str, Any]:
         """Return the job-file fields that were given. Raises: InvalidInput."""
-        apart = ("env", "secrets", "labels", "devices", "model", "replicas", "after_ok", "array", "priority", "workdir")
+        apart = {"env", "secrets", "labels", "devices", "model", "replicas", "after_ok", "array", "priority"}
+        apart |= {"workdir", "snapshot"}
         given = {name: value for name, value in self._asdict().items() if value is not None and name not in apart}
         if self.secrets:
             given["secrets"] = {one.partition("=")[0]: one.partition("=")[2] or one for one in self.secrets}
@@ -81,6 +86,10 @@ class JobShape(NamedTuple):
             given["labels"] = pairs("--label", self.labels)
         if self.workdir is not None:
             given["workdir"] = str(Path(self.workdir).absolute())
+        if self.snapshot is not None:
+            if self.workdir is not None:
+                raise UsageError("--snapshot and --workdir name two folders", hint="give one of them")
+            given["workdir"] = {"snapshot": self.snapshot}
         return given
 
     def environment(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ from penstock.cli.place import client_of
 from penstock.cli.progress import waiting
 from penstock.cli.requests import request_of
 from penstock.cli.shape import JobShape, WhatArgument, shaped
+from penstock.client.snapshots import with_snapshots
 
 
 @shaped()
@@ -26,9 +27,10 @@ def submit(
 
         print_plan(planned(request_of(what, shape), quiet=json), as_json=json)
         return
-    request = request_of(what, shape)
-    with waiting("submitting", quiet=json):
-        answer = client_of().submit_request(request, idempotency_key=key)
+    request, client = request_of(what, shape), client_of()
+    with waiting("submitting", quiet=json) as say_what:
+        request = with_snapshots(client, request, say_what)
+        answer = client.submit_request(request, idempotency_key=key)
     if json:
         print_json(answer, of=answer.jobs)
         return

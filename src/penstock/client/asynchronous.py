@@ -207,6 +207,9 @@ class AsyncClient:
     # The operations of the API.
 
     plan = _later(ApiClient.plan)
+    declare_snapshot = _later(ApiClient.declare_snapshot)
+    send_chunks = _later(ApiClient.send_chunks)
+    send_folder = _later(Client.send_folder)
     job_schema = _later(ApiClient.job_schema)
     etas = _later(ApiClient.etas)
     timeline = _later(ApiClient.timeline)

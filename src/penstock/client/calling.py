@@ -112,6 +112,7 @@ class HttpCaller:
         *,
         query: Mapping[str, Any] | None = None,
         body: Any = None,
+        content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         token: str | None = None,
         again: bool = False,
@@ -119,6 +120,7 @@ class HttpCaller:
         """Return the body of an answer. Without a `token` the client's own is sent; `""` sends none.
 
         Args:
+            content: sent as it is, in place of `body`, which is sent as JSON.
             again: done twice it comes to the same; so may be repeated, as reads and requests with a key are.
         Raises: InvalidInput for a number in `body` that JSON does not know.
         """
@@ -130,6 +132,9 @@ class HttpCaller:
             _check_finite(body)
             payload = msgspec.json.encode(body)
             sent["Content-Type"] = "application/json"
+        elif content is not None:
+            payload = content
+            sent["Content-Type"] = "application/octet-stream"
         repeatable = again or method == "GET" or "Idempotency-Key" in sent
         with self._lock:
             status, data = self._patiently(method, url, payload, sent, repeatable=repeatable)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.client.following import Follower
     from penstock.client.functions import Key
     from penstock.client.handles import Job, Jobs
+    from penstock.client.snapshots import Sent
 
 T = TypeVar("T")
 PATIENCE_S = 60.0
@@ -170,15 +171,28 @@ class Client(ApiClient):
             return self.submit_request(what, idempotency_key=idempotency_key)
         return self._submit_command(what, fields, idempotency_key)
 
+    def send_folder(self, folder: Path | str = ".") -> "Sent":
+        """Send a snapshot of a folder, of which only what the server lacks goes over the line, and return its name.
+
+        A job starts in it by `workdir={"snapshot": name}`; submits of commands and job files do all this themselves.
+
+        Raises: InvalidInput when the folder is too large, or has what cannot be in a snapshot; ApiProblem.
+        """
+        from penstock.client.snapshots import sent
+
+        return sent(self, Path(folder))
+
     def _submit_command(self, what: Any, fields: Mapping[str, Any], key: str | None) -> "Job[None] | Jobs[None]":
         from penstock.client.requests import JOB_FILE_ENDINGS, file_request, with_surroundings
+        from penstock.client.snapshots import with_snapshots
 
         if isinstance(what, Path):
-            answer = self.submit_request(file_request(str(what), fields, {}), idempotency_key=key)
+            request = with_snapshots(self, file_request(str(what), fields, {}))
+            answer = self.submit_request(request, idempotency_key=key)
             return self.handles(answer.jobs)
         if isinstance(what, str) and what.endswith(JOB_FILE_ENDINGS) and not what.strip().count(" "):
             raise InvalidInput(f"'{what}' is no command", hint=f"a job file is given as Path('{what}')")
-        request = with_surroundings({"command": what, **fields}, {})
+        request = with_snapshots(self, with_surroundings({"command": what, **fields}, {}))
         jobs: Jobs[None] = self.handles(self.submit_request(request, idempotency_key=key).jobs)
         return jobs if "array" in fields else jobs[0]
 
@@ -186,8 +200,10 @@ class Client(ApiClient):
         self, function: Callable[..., T], arguments: Sequence[Any], fields: dict[str, Any], key: str | None
     ) -> "Job[T]":
         from penstock.client.bulk import prepared, submitted
+        from penstock.client.snapshots import with_snapshots
 
         python = fields.pop("python", None)
+        fields = with_snapshots(self, fields)
         return submitted(self, [prepared(self, function, arguments, fields, python)], key)[0]
 
     def map(
@@ -216,8 +232,10 @@ class Client(ApiClient):
         Raises: as `Job.result`, from the iterator; InvalidInput for a call that cannot be pickled or is too large.
         """
         from penstock.client.bulk import MapPlan, results
+        from penstock.client.snapshots import with_snapshots
 
-        plan = MapPlan(function, iterables, chunk_size=chunk_size, ahead=ahead, python=python, fields=fields)
+        whole = with_snapshots(self, fields)
+        plan = MapPlan(function, iterables, chunk_size=chunk_size, ahead=ahead, python=python, fields=whole)
         plan.fill(self)
         found = results(self, plan, timeout)
         if not progress:

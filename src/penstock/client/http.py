@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # and imported by the methods that return them: few programs 
     from penstock.api.notifications import NotificationList, NotificationMade, NotificationTested
     from penstock.api.scheduling import CycleView, DefragList
     from penstock.api.sessions import LoginLink
+    from penstock.api.snapshots import ChunksAnswer, NewSnapshot, SnapshotAnswer
     from penstock.core.model.events import Record
 
 
@@ -82,6 +83,19 @@ class ApiClient(HistoryCalls):
         """Submit a job request (plain data, as in a job file). Retried safely under one idempotency key."""
         key = idempotency_key or uuid.uuid4().hex
         return self._call("POST", "/jobs", api.SubmitAnswer, body=request, headers={"Idempotency-Key": key})
+
+    def declare_snapshot(self, wanted: "NewSnapshot") -> "SnapshotAnswer":
+        """Declare a snapshot of a folder; the answer says what the server lacks of it. `send_folder` does it all."""
+        from penstock.api.snapshots import SnapshotAnswer
+
+        return self._call("POST", "/snapshots", SnapshotAnswer, body=wanted, again=True)
+
+    def send_chunks(self, content: bytes) -> "ChunksAnswer":
+        """Send contents for a snapshot: each chunk after its length (4 bytes, the highest first)."""
+        from penstock.api.snapshots import ChunksAnswer
+
+        data = self._request("POST", "/snapshots/chunks", content=content, again=True)
+        return msgspec.json.decode(data, type=ChunksAnswer)
 
     def plan(self, request: Any) -> PlanAnswer:
         """Return the forecast for a submit of `request`; nothing is submitted."""

@@ -46,7 +46,7 @@ class JobFields(TypedDict, total=False):
     hang_limit: int | float | str
     env: Mapping[str, str]
     secrets: Sequence[str] | Mapping[str, str]
-    workdir: str
+    workdir: str | Mapping[str, str]
     labels: Mapping[str, str]
     notify: str | Sequence[str]
     checkpoint: Mapping[str, Any]

@@ -40,6 +40,7 @@ from penstock.server.routes.quotas import quota_routes
 from penstock.server.routes.secrets import sealing_turn, secret_routes
 from penstock.server.routes.series import series_routes
 from penstock.server.routes.sessions import session_routes
+from penstock.server.routes.snapshots import snapshot_routes
 from penstock.server.routes.tokens import token_routes
 from penstock.server.routes.usage import usage_routes
 from penstock.server.routes.waste import waste_routes
@@ -89,6 +90,7 @@ def create_app(
     cluster_routes(app, backend, caller)
     node_routes(app, backend, caller)
     device_routes(app, backend, caller)
+    snapshot_routes(app, backend, caller)
     scheduling_routes(app, backend, caller)
     foresight_routes(app, backend, estimates, caller)
     event_routes(app, backend, caller)

@@ -34,6 +34,7 @@ from penstock.server.http.turns import CLUSTER, calling, overloaded
 from penstock.server.routes.outputs import Outputs
 from penstock.server.services.standing import StandingQuestions
 from penstock.server.views.reads import Reads
+from penstock.store.folder_snapshots import FolderSnapshots
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Backend:
         vault: Vault | None = None,
         metrics: MemoryMetrics | None = None,
         sessions: Sessions | None = None,
+        snapshots: FolderSnapshots | None = None,
     ) -> None:
         self.service, self.clock, self.tokens = service, clock, tokens
         self.log = reader
@@ -72,6 +74,10 @@ class Backend:
         self.reads = Reads(service, reader, lambda: max(self.durable_seq, service.controller.durable_seq))
         self.outputs, self.connected, self.name = outputs, connected, name
         self.vault = vault
+        self.snapshots = snapshots
+        """Of submitters' folders; None where the nodes do not unpack any."""
+        if snapshots is not None:
+            snapshots.held = self._snapshots_held
         self.gate = RateGate(limits or Limits(), clock)
         self.pools, self.kept = Pools(), KeptAnswers(clock, share=KEPT_SHARE)
         self.past = KeptAnswers(clock, most=PAST_MAX, most_bytes=PAST_MAX_BYTES)
@@ -95,6 +101,10 @@ class Backend:
     @property
     def state(self) -> State:
         return self.service.controller.state
+
+    def _snapshots_held(self) -> set[str]:
+        """Return the snapshots of live jobs. Any thread."""
+        return {job.spec.snapshot for job in list(self.state.jobs.values()) if job.spec.snapshot}
 
     @property
     def may_lag(self) -> bool:

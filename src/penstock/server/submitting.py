@@ -17,6 +17,7 @@ from penstock.core.messages.requests import Submit
 from penstock.core.model.access import Scope
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import Problem, Problems, TooManyProblems, nearest
+from penstock.core.model.folder_snapshots import NAME
 from penstock.core.model.ids import JobId, QueueName, TenantName
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.quantities import listed
@@ -25,10 +26,14 @@ from penstock.engines.processes.accounts import may_switch
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, invalid, jobs_of, large_body_of
 from penstock.server.http.responses import ApiError
+from penstock.server.routes.snapshots import holder_of, kept_by
 from penstock.server.views.reads import Reads
+from penstock.store.folder_snapshots import Holder
 
 READ_AT_ONCE_BYTES = 1_024
 """A request of this size is read on the event loop, in some milliseconds at worst."""
+ON_DISK = b"after_", b"snapshot"
+"""In the body of a request of which something is looked up on the disk."""
 READ_BESIDE_BYTES = 262_144
 """A larger request is read in turn with others of its kind."""
 
@@ -40,7 +45,7 @@ async def submit_of(backend: Backend, request: Request, who: Scope, idempotency_
     """
     allow(who.submits_anywhere, "submit jobs")
     with await large_body_of(request, backend.bodies) as body:
-        if len(body) <= READ_AT_ONCE_BYTES and b"after_" not in body:  # dependencies are looked up on the disk
+        if len(body) <= READ_AT_ONCE_BYTES and not any(word in body for word in ON_DISK):
             return _submit(backend, body, who, idempotency_key)
         pool = backend.pools.reads if len(body) <= READ_BESIDE_BYTES else backend.pools.intake
         return await pool.run(_submit, backend, body, who, idempotency_key)
@@ -64,6 +69,7 @@ def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str) -> 
     made = Submit(entries, who.user, key, digest, account, who.delegated, who.role == "admin", log_bytes)
     if repeated:
         return made  # names unchecked: the key may be of another request, or expired by now
+    made = replace(made, jobs=with_snapshots(entries, who, backend))
     problems = asked_problems(backend.state, made)
     if problems:
         raise invalid(problems)
@@ -92,6 +98,40 @@ def check_dependencies(entries: Sequence[NewJob], scope: Scope, reads: Reads) ->
         raise invalid(problems.and_more()) from None
     if problems:
         raise invalid(problems)
+
+
+def with_snapshots(entries: Sequence[NewJob], scope: Scope, backend: Backend) -> tuple[NewJob, ...]:
+    """Return the jobs with whole names of the snapshots that they start in. Reads the disk: for a thread.
+
+    Raises: ApiError when the caller has not sent one of them, or not all of it.
+    """
+    by = holder_of(scope)
+    checked: dict[str, str] = {}
+    filled: dict[int, JobSpec] = {}
+    found = []
+    for entry in entries:
+        spec = entry.spec
+        if spec.snapshot:
+            if spec.snapshot not in checked:
+                checked[spec.snapshot] = _whole_name(entry, by, backend)
+            if id(spec) not in filled:  # entries alike may share their spec
+                filled[id(spec)] = replace(spec, snapshot=checked[spec.snapshot])
+            entry = replace(entry, spec=filled[id(spec)])
+        found.append(entry)
+    return tuple(found)
+
+
+def _whole_name(entry: NewJob, by: Holder, backend: Backend) -> str:
+    name = entry.spec.snapshot
+    if kept_by(backend).has(by, name):
+        return f"{by}/{name}"
+    field = f"{entry.field}.workdir.snapshot" if entry.field else "workdir.snapshot"
+    if NAME.fullmatch(name):
+        text = f"{field} is '{name}', which you have not sent, or long ago: the server has no such snapshot"
+    else:
+        text = f"{field} is '{name[:80]}', expected the name of a snapshot that you have sent"
+    hint = "penstock submit sends a folder and puts its name there; so does Client.submit"
+    raise invalid([Problem("unknown_snapshot", field, text, name[:80], hint)])
 
 
 def account_for(scope: Scope, config: ClusterConfig) -> str:

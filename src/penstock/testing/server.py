@@ -42,6 +42,7 @@ from penstock.server.services.history import HistoryService
 from penstock.server.services.notifying.service import NotificationService
 from penstock.server.services.signin.service import SignInService
 from penstock.server.services.whatif import WhatIfService
+from penstock.store.folder_snapshots import FolderSnapshots
 from penstock.store.sqlite import SqliteStore
 from penstock.testing.builders import GIB, cluster_file
 from penstock.testing.engine import BehaviourOf, FakeEngine, behaviour_of
@@ -148,6 +149,7 @@ class InProcessServer:
             metrics=self._metrics,
         )
         self._vault = Vault(root / "secrets.key")
+        self._snapshots = FolderSnapshots(root / "folders", self.engine.clock.unix_ms)
         self._tokens = LocalTokens(root / "tokens.json")
         self._tokens.ensure_local(root / "token")
         self.token = (root / "token").read_text(encoding="ascii").strip()
@@ -165,6 +167,7 @@ class InProcessServer:
             "testing",
             vault=self._vault,
             metrics=self._metrics,
+            snapshots=self._snapshots,
         )
         self._backend.durable_seq = self.service.controller.state.seq
         ending.callback(self._backend.pools.close)

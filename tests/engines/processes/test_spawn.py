@@ -59,6 +59,7 @@ def test_a_replica_knows_its_job_and_where_to_save():
         "ATTEMPT": "2",
         "NODES": "a,b",
         "CHECKPOINT_DIR": "/d/jobs/7/checkpoints",
+        "SCRATCH_DIR": "/d/jobs/7/work",
         "CHECKPOINT_INTERVAL_S": "90",
         "CHECKPOINT_SIGNAL": "SIGUSR1",
         "GRACE_S": "2.5",

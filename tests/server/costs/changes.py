@@ -4,6 +4,10 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
+
+from penstock.api.snapshots import NewSnapshot
+from penstock.core.model import folder_snapshots as fs
 from tests.server.costs import past
 from tests.server.costs.cases import GOOD, REFUSED, Case, get, sending
 from tests.server.costs.world import Sent
@@ -29,6 +33,7 @@ def cases() -> Iterator[Case]:
     yield from _bad_money()
     yield from _tokens()
     yield from _secrets()
+    yield from _snapshots()
     yield from _sessions()
     yield from _sign_ins()
     yield from _notifications()
@@ -157,6 +162,35 @@ def _secrets() -> Iterator[Case]:
     yield _beyond(gone, "a long name", "owner", _sent("DELETE", "/secrets/" + "s" * TEXT))
     yield Case(key, "hundreds of secrets", "admin", _sent("POST", "/secret-key"))
     yield _beyond(key, "by who may not", "tenant_admin", _sent("POST", "/secret-key"))
+
+
+def _snapshots() -> Iterator[Case]:
+    declare, send = "POST /snapshots", "POST /snapshots/chunks"
+
+    def files(count: int, path: str = "{:06}" + "/d" * 30) -> Any:
+        def body() -> bytes:
+            chunks = [(fs.chunk_hash(str(i).encode()),) for i in range(count)]
+            listed = tuple(fs.SnapshotFile(path.format(i), "file", 1, chunks[i]) for i in range(count))
+            return msgspec.json.encode(NewSnapshot(fs.name_of(fs.encoded(listed)), listed))
+
+        return sending("POST", "/snapshots", body)
+
+    yield Case(declare, "20,000 files of which nothing is there", "owner", files(20_000), GOOD)
+    yield _beyond(declare, "20,001 files", "owner", files(20_001, "{:06}"))
+    yield _beyond(declare, "a body over 8 MiB", "owner", files(20_000, "{:06}" + "x" * 1_000))
+    yield _beyond(declare, "by who may not", "viewer", files(20_000))
+    question = sending("POST", "/snapshots", lambda: {"snapshot": "0" * 64})
+    yield Case(declare, "one that is not there", "owner", question, GOOD)
+
+    def chunks(size: int, count: int) -> Any:
+        whole = [(size).to_bytes(4, "big") + i.to_bytes(4, "big") + bytes(size - 4) for i in range(count)]
+        return sending("POST", "/snapshots/chunks", lambda: b"".join(whole))
+
+    yield Case(send, "4 MiB in four chunks", "owner", chunks(2**20, 4), GOOD)
+    yield Case(send, "the most chunks", "owner", chunks(1_000, 4_096), GOOD)
+    yield _beyond(send, "more chunks", "owner", chunks(4, 4_097))
+    yield _beyond(send, "a body over the limit", "owner", chunks(2**20, 5))
+    yield _beyond(send, "by who may not", "viewer", chunks(2**20, 4))
 
 
 def _notifications() -> Iterator[Case]:

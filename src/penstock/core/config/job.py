@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.core.config.ask import build_alternatives, build_ask
 from penstock.core.config.fields import Json, Values, described, described_fields, read_fields, struct
-from penstock.core.config.job_fields import FIELDS, ArrayIndexes
+from penstock.core.config.job_fields import FIELDS, ArrayIndexes, Workdir
 from penstock.core.config.job_graph import sorted_by_dependency
 from penstock.core.config.reader import Raw, Reader, shown
 from penstock.core.messages.requests import JOBS_MAX, NewJob
@@ -160,7 +160,7 @@ def _lease(values: Values, raw: Raw, reader: Reader) -> None:
 def _build(values: Values, reader: Reader) -> NewJob:
     array: ArrayIndexes = values.get("array", ArrayIndexes(0))
     after = [(item, kind) for kind in KINDS if kind in values for item in values[kind]]
-    command = values["command"]
+    command, workdir = values["command"], values.get("workdir", Workdir())
     spec = m.JobSpec(
         command=command,
         ask=build_ask(values, reader),
@@ -179,7 +179,8 @@ def _build(values: Values, reader: Reader) -> NewJob:
         max_wait_ms=values.get("max_wait", 0),
         retries_max=values.get("retries", 0),
         env=values.get("env", ()),
-        workdir=values.get("workdir", ""),
+        workdir=workdir.folder,
+        snapshot=workdir.snapshot,
         checkpoint=values.get("checkpoint", CHECKPOINT),
         labels=values.get("labels", ()),
         alternatives=build_alternatives(values, reader),

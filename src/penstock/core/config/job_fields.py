@@ -11,13 +11,14 @@ from penstock.core.config.fields import (
     Field,
     Json,
     Section,
+    described,
     duration,
     flag,
     integer,
     label,
     pairs,
     section,
-    text,
+    struct,
     whole,
     word,
 )
@@ -107,6 +108,24 @@ def _secrets(reader: Reader, field: str, value: Any) -> tuple[tuple[str, str], .
     return tuple(sorted(found))
 
 
+SNAPSHOT = "folder that the submitting client sends, read-only on the nodes; or the name of one sent before"
+
+
+class Workdir(NamedTuple):
+    """Where a job starts: one of the two, or neither."""
+
+    folder: str = ""
+    snapshot: str = ""
+
+
+def _workdir(reader: Reader, field: str, value: Any) -> Workdir:
+    if not isinstance(value, Mapping):
+        return Workdir(folder=reader.text(field, value, most=PATH_MAX))
+    inside = Reader(reader.path(field), reader.problems)
+    inside.unknown(value, ("snapshot",))
+    return Workdir(snapshot=inside.text("snapshot", value.get("snapshot"), most=PATH_MAX))
+
+
 _ARRAY = re.compile(r"\s*([0-9]{1,9})\s*(-\s*([0-9]{1,9})\s*(:\s*([0-9]{1,9})\s*)?)?(%\s*([0-9]{1,9})\s*)?")
 
 
@@ -190,7 +209,11 @@ FIELDS: dict[str, Field] = {
         {"anyOf": [{"type": "array", "items": STRING}, NAMES]},
         "environment variables that get secrets: their names, or variable: secret",
     ),
-    "workdir": text("directory to start in", most=PATH_MAX),
+    "workdir": Field(
+        _workdir,
+        {"anyOf": [STRING, {**struct(snapshot=described(STRING, SNAPSHOT)), "required": ["snapshot"]}]},
+        "directory on the nodes to start in; or `snapshot: .`, a folder that is sent there, as it is at submit",
+    ),
     "labels": pairs("labels of the job", m.LABELS_MAX),
     "notify": job_events("events of it that are sent to you, to all your destinations (as set for all your jobs)"),
     "checkpoint": section("how the program is asked to save", _CHECKPOINT),

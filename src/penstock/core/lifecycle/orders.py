@@ -133,6 +133,7 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         unmarked=state.identity.may_be_unmarked(job),
         refused=f"there is no secret {', '.join(missing)} any more" if missing else "",
         workload_class=spec.workload_class,
+        snapshot=spec.snapshot,
         mps=_runs_through_mps(state, job, replica),
     )
 

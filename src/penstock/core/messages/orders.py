@@ -46,6 +46,8 @@ class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     refused: str = ""
     """Why it cannot run: the node reports this instead of starting it."""
     workload_class: WorkloadClass = "training"
+    snapshot: str = ""
+    """The snapshot, unpacked on the node, that it starts in; empty: `workdir`."""
 
 
 class StopReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):

@@ -99,6 +99,9 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Events of it that its user hears of (`core/model/notifications.py`); empty: as they chose for all their jobs."""
     workload_class: WorkloadClass = "training"
     """Its share of CPUs and disks that others on the node want too."""
+    snapshot: str = ""
+    """The folder that it starts in, as it was when sent: `HOLDER/NAME`, which the server makes of the NAME in the job
+    file (`core/model/folder_snapshots.py`)."""
 
     def __post_init__(self) -> None:
         """Keep dependencies compact for every source of a spec: old logs list each job of an array separately."""

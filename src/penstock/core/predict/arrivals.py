@@ -107,6 +107,7 @@ def _slim(spec: JobSpec) -> JobSpec:
         after=unused.after,
         env=unused.env,
         workdir=unused.workdir,
+        snapshot=unused.snapshot,
         checkpoint=unused.checkpoint,
         labels=unused.labels,
         secrets=unused.secrets,

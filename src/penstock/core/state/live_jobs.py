@@ -237,7 +237,7 @@ def _secret_keys(job: Job) -> Iterable[tuple[TenantName | UserName, str]]:
 
 def spec_size(spec: JobSpec) -> int:
     """Return about how many bytes a spec takes: its texts, and an estimate for the rest."""
-    size = SPEC_BYTES + len(spec.name) + len(spec.workdir) + VALUE_BYTES * len(spec.after)
+    size = SPEC_BYTES + len(spec.name) + len(spec.workdir) + len(spec.snapshot) + VALUE_BYTES * len(spec.after)
     for word in spec.command:
         size += TEXT_BYTES + len(word)
     for pairs in (spec.env, spec.labels, spec.secrets):

@@ -23,6 +23,7 @@ from penstock.engines.agent.journal import Journal
 if TYPE_CHECKING:
     from penstock.devices.mig_apply import MigKeeper
     from penstock.devices.mig_journal import Place
+    from penstock.engines.agent.unpacking import UnpackedFolders
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,9 @@ class Prepared(NamedTuple):
 
     order: StartReplica
     shown: tuple[Device, ...]
-    """Its devices, each by the uuid of the instance there."""
+    """Its devices, each by the uuid of the instance there; none where it was its folder that was prepared."""
     problem: str
+    """Why it cannot, for people."""
 
 
 class _Try(NamedTuple):
@@ -69,6 +71,22 @@ class NodeParts:
         self._waiting: list[_Try] = []
         """Orders that are tried again; of the thread alone."""
         self._thread: threading.Thread | None = None
+        self.make_folders: Callable[[], UnpackedFolders] | None = None
+        """Set where snapshots of folders are unpacked; called for the first of them."""
+        self.folders: UnpackedFolders | None = None
+
+    def unpacks(self, order: StartReplica) -> bool:
+        """Return whether a replica has to wait for its folder: then that is unpacked, and `prepared` has the result."""
+        if not order.snapshot:
+            return False
+        if self.make_folders is None:
+            self._done.put(Prepared(order, (), "this node does not unpack snapshots of folders"))
+            self.preparing.add(order.key)
+            return True
+        self.folders = self.folders or self.make_folders()
+        self.preparing.add(order.key)
+        self.folders.unpack(order)
+        return True
 
     def takes(self, order: StartReplica) -> bool:
         """Return whether a replica has to wait for instances: then they are made, and `prepared` has the result.
@@ -94,16 +112,20 @@ class NodeParts:
 
     def left(self, key: ReplicaKey) -> None:
         """Take note that nothing of a replica is left: its instances are for others now."""
+        if self.folders is not None:
+            self.folders.left(key)
         if self._any:
             self._put(key)
 
     def prepared(self) -> Iterator[Prepared]:
         """Yield results since the last call, without those of replicas that shall not start any more."""
-        while True:
+        results = [self._done, *([self.folders.done] if self.folders is not None else [])]
+        while results:
             try:
-                done = self._done.get_nowait()
+                done = results[-1].get_nowait()
             except queue.Empty:
-                return
+                results.pop()
+                continue
             if self.cancel(done.order.key):
                 yield done
 

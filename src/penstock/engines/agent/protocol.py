@@ -10,10 +10,14 @@ from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import Epoch, Incarnation
 from penstock.core.model.nodes import NodeSpec
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 """Raised with every field that an agent must not ignore: one unaware of accounts would run all jobs as root,
-one unaware of marks would hand a job the checkpoints of another one."""
+one unaware of marks would hand a job the checkpoints of another one, one unaware of snapshots would start it in an
+empty folder."""
 FRAME_MAX_BYTES = 64 * 2**20
+PART_BYTES = 2**20
+"""Of a snapshot in one message: what may be on its way to a node at a time, beside orders."""
+WANTED_MAX = 1_024
 HELLO_MAX_BYTES = 2**20
 """Of a frame before the agent's hello."""
 _HEADER = struct.Struct(">I")
@@ -33,6 +37,18 @@ class AgentReport(msgspec.Struct, frozen=True, tag=True):
     epoch: Epoch
     session: int
     report: NodeReport
+
+
+class AgentFetch(msgspec.Struct, frozen=True, tag=True):
+    """A request for a part of a snapshot that a replica on this node starts in; the next one follows its answer."""
+
+    number: int
+    """Of the request, which the answer repeats."""
+    snapshot: str
+    wanted: tuple[int, ...] = ()
+    """Chunks by their numbers; none: a part of the list of files."""
+    offset: int = 0
+    """In the list of files (bytes)."""
 
 
 class ServerWelcome(msgspec.Struct, frozen=True, tag=True):
@@ -60,12 +76,23 @@ class ServerTaken(msgspec.Struct, frozen=True, tag=True):
     accepted: bool
 
 
+class ServerPart(msgspec.Struct, frozen=True, tag=True):
+    """Answer to `AgentFetch`: as many of the chunks wanted, in their order, as fit; at least one."""
+
+    number: int
+    chunks: tuple[bytes, ...] = ()
+    total: int = 0
+    """Of the list of files (bytes)."""
+    problem: str = ""
+    """Why there is nothing."""
+
+
 class ServerRefused(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-ToServer = AgentHello | AgentReport
-ToAgent = ServerWelcome | ServerOrders | ServerTaken | ServerRefused
+ToServer = AgentHello | AgentReport | AgentFetch
+ToAgent = ServerWelcome | ServerOrders | ServerTaken | ServerPart | ServerRefused
 
 _encoder = msgspec.msgpack.Encoder()
 _server_decoder: msgspec.msgpack.Decoder[ToServer] = msgspec.msgpack.Decoder(ToServer)

@@ -99,6 +99,8 @@ class Replicas:
         if refused:  # a fault of the job's, that no other node would mend
             self._finish(key, ExitInfo(code=NEVER_RAN_CODE, note=refused))
             return None
+        if self._parts is not None and self._parts.unpacks(order):
+            return None
         if key.rank == 0 and order.world_size > 1 and not port_is_free(order.master_address, order.master_port):
             self._never(key, f"rendezvous port {order.master_port} of {self._node} is in use")
             return None
@@ -343,9 +345,11 @@ class Replicas:
             self._turn_mps(self._mps, now_ms)
         for order, shown, problem in self._parts.prepared() if self._parts is not None else ():
             if problem:
-                self._never(order.key, f"no part of a device on {self._node}: {problem}")
-            else:
+                self._never(order.key, problem if order.snapshot else f"no part of a device on {self._node}: {problem}")
+            elif shown:
                 self._begin(order, shown=shown)
+            else:
+                self.start(order)
         adopted = [r for r in self.running.values() if not r.ours and r.pid and r.exit is None]
         if adopted:
             self._exits.refresh()

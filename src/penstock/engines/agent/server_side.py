@@ -7,6 +7,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from penstock.core.messages.orders import Addressed, Order
 from penstock.core.model.ids import Epoch, NodeName, is_node_name
@@ -27,6 +28,13 @@ GOODBYE_S = 2.0
 """Time that an orderly close waits for the other side."""
 
 
+PARTS_AT_ONCE = 64
+"""Parts of snapshots on their way, to all nodes."""
+PART_S = 60.0
+"""An agent that takes a part more slowly is disconnected."""
+Fetch = Callable[[NodeName, protocol.AgentFetch], protocol.ServerPart]
+
+
 class AgentConnection:
     """One connection of one agent. Everything here runs on the event loop."""
 
@@ -39,6 +47,8 @@ class AgentConnection:
         self._writer = writer
         self._seq = 0
         self._epoch = Epoch(0)
+        self.fetching = False
+        """A part of a snapshot is being read for it, or on its way."""
 
     def welcome(self, epoch: Epoch, lease_ms: int, heartbeat_ms: int) -> None:
         self._epoch = epoch
@@ -63,6 +73,11 @@ class AgentConnection:
         self._send(protocol.ServerRefused(reason))
         self.close()
 
+    async def part(self, part: protocol.ServerPart) -> None:
+        """Send a part of a snapshot; return when the agent has taken most of it."""
+        self._send(part)
+        await self._writer.drain()
+
     def close(self) -> None:
         self._writer.close()
 
@@ -86,6 +101,7 @@ class AgentLinks:
     Args:
         unseal: puts the values of secrets into an order, on its way to the node.
         on_other: called with a node whose agent is of another version, and is refused.
+        fetch: reads a part of a snapshot for a node; called in a thread.
     """
 
     def __init__(
@@ -93,8 +109,12 @@ class AgentLinks:
         security: ssl.SSLContext,
         unseal: Callable[[Order], Order] = lambda order: order,
         on_other: Callable[[NodeName], None] = lambda node: None,
+        fetch: Fetch | None = None,
     ) -> None:
-        self._security, self._unseal, self._on_other = security, unseal, on_other
+        self._security, self._unseal, self._on_other, self._fetch = security, unseal, on_other, fetch
+        self._readers = ThreadPoolExecutor(2, thread_name_prefix="penstock-agents-fetch")
+        self._parts = asyncio.Semaphore(PARTS_AT_ONCE)
+        self._fetches: set[asyncio.Task[None]] = set()
         self._events: EngineEvents | None = None
         self._sessions: dict[NodeName, AgentConnection] = {}
         self._last = 0
@@ -125,6 +145,7 @@ class AgentLinks:
         self._soon(self._hang_up_here)
 
     def _stop_here(self) -> None:
+        self._readers.shutdown(wait=False, cancel_futures=True)
         if self._server is not None:
             self._server.close()
         self._hang_up_here()
@@ -176,8 +197,28 @@ class AgentLinks:
         assert self._events is not None
         if isinstance(message, protocol.AgentHello):
             self._hello(message, session, self._events)
+        elif isinstance(message, protocol.AgentFetch):
+            if session.node and not session.fetching:  # an agent asks for one after the other
+                session.fetching = True
+                task = asyncio.get_running_loop().create_task(self._serve_part(message, session))
+                self._fetches.add(task)
+                task.add_done_callback(self._fetches.discard)
         elif session.node and session.accepts(message):
             self._events.on_report(message.report, session)
+
+    async def _serve_part(self, wanted: protocol.AgentFetch, session: AgentConnection) -> None:
+        """Answer a request for a part of a snapshot, beside everything else on this loop."""
+        try:
+            async with self._parts, asyncio.timeout(PART_S):
+                part = protocol.ServerPart(wanted.number, problem="this server has no snapshots")
+                if self._fetch is not None:
+                    loop = asyncio.get_running_loop()
+                    part = await loop.run_in_executor(self._readers, self._fetch, session.node, wanted)
+                session.fetching = False  # before it is sent: the next request follows it at once
+                await session.part(part)
+        except (OSError, TimeoutError) as error:
+            log.warning("a part of a snapshot was not sent", extra={"node": session.node, "problem": str(error)})
+            session.close()
 
     def _hello(self, hello: protocol.AgentHello, session: AgentConnection, events: EngineEvents) -> None:
         if not is_node_name(hello.spec.name):

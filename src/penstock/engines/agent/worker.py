@@ -12,6 +12,7 @@ import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,6 +33,9 @@ from penstock.engines.processes.inspector import Inspector
 from penstock.engines.processes.outputs import bound_output, last_error
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.progress import ReportFile
+
+if TYPE_CHECKING:  # loaded with the first of them
+    from penstock.engines.agent.unpacking import UnpackedFolders
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +77,7 @@ class Worker:
         self._cell = LeaseCell(folder / "lease")
         self._reports: dict[ReplicaKey, ReportFile] = {}
         self._parts = NodeParts(folder, config.spec.devices, self._journal)
+        self._parts.make_folders = self._folders
         self._replicas = Replicas(
             config.spec.name,
             self._data,
@@ -112,9 +117,23 @@ class Worker:
         self._connect_at_ms = 0
         self._server_stamp, self._server_address = (0, 0), ("", 0)
         """Of the last announcement used, and its address."""
+        self._wake_read, self._wake_write = socket.socketpair()
+        for end in (self._wake_read, self._wake_write):
+            end.setblocking(False)
         self._progress_at_ms = 0
         self._ending = False
         self._last_ms = now_ms
+
+    def _folders(self) -> "UnpackedFolders":
+        from penstock.engines.agent.unpacking import UnpackedFolders
+
+        living = [known.key for known in self._journal.known.values() if known.exit is None]
+        return UnpackedFolders(self._data, self._config.spec.name, living, self._wake)
+
+    def _wake(self) -> None:
+        """Let the loop look for news soon. Any thread."""
+        with contextlib.suppress(OSError):  # full: it is awake
+            self._wake_write.send(b"\0")
 
     def _entry(self, known: JournalReplica) -> br.ReplicaEntry:
         entry = br.ReplicaEntry(known.key, "running", known.pid, problem=known.problem)
@@ -130,9 +149,7 @@ class Worker:
 
     def run(self, still_wanted: Callable[[], bool]) -> None:
         """Serve until SIGTERM, or until `still_wanted` says no."""
-        wake_read, wake_write = socket.socketpair()
-        for end in (wake_read, wake_write):
-            end.setblocking(False)
+        wake_read, wake_write = self._wake_read, self._wake_write
         signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._on_term)
@@ -231,6 +248,10 @@ class Worker:
             report = self._state.next_report(now_ms)
             if report is not None:
                 self._send(report)
+        if self._socket is not None and self._parts.folders is not None:
+            fetch = self._parts.folders.to_ask()
+            if fetch is not None:
+                self._send(fetch)
 
     def _end_all(self, now_ms: int) -> None:
         """On SIGTERM: ask everything to stop, kill after a short grace."""
@@ -328,6 +349,8 @@ class Worker:
         self._socket, self._channel = link, channel
         self._deframer, self._out = protocol.Deframer(), bytearray()
         self._selector.register(link, selectors.EVENT_READ)
+        if self._parts.folders is not None:
+            self._parts.folders.ask_again()
         self._send(protocol.AgentHello(protocol.PROTOCOL_VERSION, self._config.spec, self._incarnation))
 
     def _not_secure(self, error: OSError, now_ms: int) -> None:
@@ -414,6 +437,9 @@ class Worker:
                 self._act(self._state.on_orders(message, now_ms))
             case protocol.ServerTaken():
                 self._state.on_taken(message, now_ms)
+            case protocol.ServerPart():
+                if self._parts.folders is not None:
+                    self._parts.folders.answered(message)
             case protocol.ServerRefused():
                 log.error("refused by the server", extra={"reason": message.reason})
                 self._connect_at_ms = now_ms + 5 * RECONNECT_MS

@@ -61,6 +61,17 @@ class DataFolder:
         return self.node(name) / "certificate.pem"
 
     @property
+    def folder_snapshots(self) -> Path:
+        """What submitters have sent of their folders."""
+        return self.root / "folders"
+
+    def unpacked(self, name: str) -> Path:
+        """Return the folder below which a node unpacks snapshots: outside its own, which programs of other accounts
+        cannot pass.
+        """
+        return self.root / "unpacked" / self.node(name).name
+
+    @property
     def user_token(self) -> Path:
         return self.root / "token"
 
@@ -88,7 +99,7 @@ class DataFolder:
         return self.job(job_id) / "checkpoints"
 
     def work(self, job_id: JobId) -> Path:
-        """Directory of a job of another account that names none."""
+        """What a job's programs may write on this machine; where they start as another account without a `workdir`."""
         return self.job(job_id) / "work"
 
     def output(self, key: ReplicaKey) -> Path:

@@ -79,7 +79,8 @@ def spawn(
     private(data.job(key.job_id).parent, PASSED)
     prepare_folder(data, order)
     private(data.job(key.job_id), PASSED if account else 0o700)
-    data.checkpoints(key.job_id).mkdir(0o700, exist_ok=True)
+    for folder in (data.checkpoints(key.job_id), data.work(key.job_id)):
+        folder.mkdir(0o700, exist_ok=True)
     environment = replica_environment(order, devices, data, os.environ, account)
     environment |= {**(variables or {}), REPLICA_MARK: mark}
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -186,6 +187,7 @@ def replica_environment(
         "PENSTOCK_ATTEMPT": str(key.attempt),
         "PENSTOCK_NODES": ",".join(order.node_names),
         "PENSTOCK_CHECKPOINT_DIR": str(data.checkpoints(key.job_id)),
+        "PENSTOCK_SCRATCH_DIR": str(data.work(key.job_id)),
         "PENSTOCK_CHECKPOINT_INTERVAL_S": f"{order.checkpoint.interval_ms / 1000:g}",
         "PENSTOCK_GRACE_S": f"{order.grace_ms / 1000:g}",
         "PENSTOCK_REPORT_FILE": str(data.report(key)),

@@ -48,6 +48,8 @@ LAB = CostBudget(cpu_ms=120_000, memory_mib=600, log_kib=0, loop_ms=30, control_
 `POST /config` with `simulate`, too."""
 SUBMIT = CostBudget(cpu_ms=15_000, memory_mib=600, log_kib=80 * 1024, loop_ms=600, control_ms=8_000, pause_ms=600)
 """100,000 jobs, or 64 MiB of them."""
+INTAKE = CostBudget(cpu_ms=4_000, memory_mib=200, log_kib=0, loop_ms=60, control_ms=20, pause_ms=250)
+"""A list of 20,000 files, or 4 MiB of contents that are hashed and written."""
 CHANGE = CostBudget(cpu_ms=200, memory_mib=16, log_kib=64, loop_ms=20, control_ms=50, pause_ms=60)
 """One thing is changed."""
 ACTION = CostBudget(cpu_ms=10_000, memory_mib=200, log_kib=40 * 1024, loop_ms=30, control_ms=200, pause_ms=250)
@@ -76,6 +78,8 @@ BUDGETS: dict[str, CostBudget] = {
     "POST /jobs/{job_id}/cancel": CHANGE,
     "POST /jobs/{job_id}/checkpoint": CHANGE,
     "POST /jobs/actions": ACTION,
+    "POST /snapshots": INTAKE,
+    "POST /snapshots/chunks": INTAKE,
     "GET /health": LIGHT,
     "GET /me": LIGHT,
     "GET /cluster": LIGHT,

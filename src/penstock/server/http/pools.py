@@ -25,9 +25,11 @@ class Pools:
 
         self.intake = WorkerPool(f"{ASIDE}-intake", 1, WaitingLimit(user=4, tenant=8, total=64), long)
         """Large requests, which take seconds to read."""
+        self.files = WorkerPool(f"{ASIDE}-files", 2, WaitingLimit(user=8, tenant=16, total=128), long)
+        """Snapshots of folders that are being sent: hashed, and written to the disk."""
         self.explain = WorkerPool(f"{ASIDE}-explain", 1, WaitingLimit(user=16, tenant=32, total=256), long)
         """Explanations: one thread, for they share an index."""
 
     def close(self) -> None:
-        for pool in (self.reads, self.heavy, self.intake, self.explain):
+        for pool in (self.reads, self.heavy, self.intake, self.files, self.explain):
             pool.close()

@@ -31,6 +31,7 @@ CODE = Right("the code of a one-time link, instead of a token")
 IDENTIFIED = Right("the code of the identity provider, instead of a token")
 NOTIFYING = Right("any user for own ones, with a token that is not limited to tenants", frozenset(ROLES), "write")
 SUBMITTING = _of("`member`, `tenant_admin` of the job's tenant; `admin`", "write", "member", "tenant_admin", "admin")
+SENDING = _of("who submits, for their own jobs", "write", "member", "tenant_admin", "admin")
 ACTING = _of(
     "`member` for own jobs; `tenant_admin` for those of the tenant; `operator`, `admin`",
     "write",
@@ -65,6 +66,8 @@ RIGHTS: dict[str, Right] = {
     "POST /jobs/{job_id}/cancel": ACTING,
     "POST /jobs/{job_id}/checkpoint": ACTING,
     "POST /jobs/actions": ACTING,
+    "POST /snapshots": SENDING,
+    "POST /snapshots/chunks": SENDING,
     "GET /health": PUBLIC,
     "GET /me": SEEN,
     "GET /cluster": SEEN,

@@ -1,0 +1,366 @@
+"""Snapshots of folders on a node: fetched from the server over the agent's link, unpacked once, read-only.
+
+A thread does it, one snapshot after the other; what it needs from the server the agent's loop asks for, one part at a
+time, so that neither reports nor orders wait for it. Everything that comes is checked against its hash.
+
+A tree is unpacked under another name, then renamed, and used again while not a single entry of it has changed since:
+the kernel notes each change in a time that no program can set. What a crash of the machine leaves is not trusted:
+trees belong to one boot of it.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import queue
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.core.messages.orders import StartReplica
+from penstock.core.messages.reports import ReplicaKey
+from penstock.core.model import folder_snapshots as fs
+from penstock.core.model.errors import PenstockError
+from penstock.engines.agent.parts import Prepared
+from penstock.engines.agent.protocol import PART_BYTES, WANTED_MAX, AgentFetch, ServerPart
+from penstock.engines.processes.accounts import account_of, private
+from penstock.engines.processes.paths import DataFolder
+from penstock.privatefiles import PASSED, write_whole
+
+log = logging.getLogger(__name__)
+
+ANSWER_S = 60.0
+"""Without an answer of the server by then a replica cannot start."""
+KEPT_S = 7 * 86_400
+"""A tree that nothing has used for so long is removed."""
+KEPT_BYTES = 20 * 2**30
+"""Of all trees of a node that nothing uses; the longest unused ones leave first."""
+OWN = "own"
+"""In place of an account: that of the agent."""
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Tree(msgspec.Struct):
+    """An unpacked snapshot, as noted in the node's folder."""
+
+    path: str
+    snapshot: str
+    """Its name, without the holder."""
+    account: str
+    boot: str
+    state: str
+    """Digest of what the kernel says of all its entries."""
+    size: int
+    used_s: float
+    users: list[str] = []
+    """Replicas that have it."""
+
+
+class NotUnpacked(PenstockError):
+    """A snapshot cannot be had, or not be unpacked here."""
+
+    code = "not_unpacked"
+
+
+class UnpackedFolders:
+    """Unpacks snapshots for the replicas of one node.
+
+    Args:
+        living: replicas of a former worker: what they use stays.
+        wake: called when there is something to ask the server, or a result. In the thread.
+    """
+
+    def __init__(self, data: DataFolder, node: str, living: Iterable[ReplicaKey], wake: Callable[[], None]) -> None:
+        self._data, self._node, self._wake = data, node, wake
+        self._notes = data.node(node) / "unpacked.json"
+        self._living = {str(key) for key in living}
+        """Replicas that may use a tree."""
+        self.done: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[StartReplica | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[ServerPart] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._asking: AgentFetch | None = None
+        self._asked = False
+        self._number = 0
+        self._thread: threading.Thread | None = None
+
+    # On the agent's loop.
+
+    def unpack(self, order: StartReplica) -> None:
+        """Unpack what a replica starts in; `done` gets the order, with the folder in `workdir`."""
+        self._living.add(str(order.key))
+        self._work.put(order)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="penstock-unpack", daemon=True)
+            self._thread.start()
+
+    def left(self, key: ReplicaKey) -> None:
+        """Take note that nothing of a replica is left."""
+        if str(key) in self._living:
+            self._living.discard(str(key))
+            self._work.put(None)
+
+    def to_ask(self) -> AgentFetch | None:
+        """Return what to ask the server now, once."""
+        with self._lock:
+            if self._asking is None or self._asked:
+                return None
+            self._asked = True
+            return self._asking
+
+    def ask_again(self) -> None:
+        """Take note that there is another connection: what was asked on a former one gets no answer."""
+        with self._lock:
+            self._asked = False
+
+    def answered(self, part: ServerPart) -> None:
+        """Take an answer of the server."""
+        with self._lock:
+            if self._asking is None or part.number != self._asking.number:
+                return
+            self._asking = None
+        self._answers.put(part)
+
+    # In the thread.
+
+    def _run(self) -> None:
+        trees = self._read_notes()
+        self._remove_strangers(trees)
+        while True:
+            order = self._work.get()
+            try:
+                if order is not None:
+                    self._unpack(order, trees)
+                self._clean(trees)
+            except Exception as error:  # of this replica alone: the thread goes on
+                log.exception("a folder was not unpacked")
+                if order is not None:
+                    self._finish(order, problem=f"its folder was not unpacked: {type(error).__name__}: {error}")
+
+    def _unpack(self, order: StartReplica, trees: list[Tree]) -> None:
+        if str(order.key) not in self._living:
+            return  # stopped meanwhile
+        try:
+            tree = self._usable(order, trees) or self._make(order, trees)
+        except (PenstockError, OSError) as error:
+            why = error.message if isinstance(error, PenstockError) else str(error)
+            self._finish(order, problem=f"its folder was not unpacked: {why}")
+            return
+        tree.used_s = time.time()
+        tree.users = [*(user for user in tree.users if user in self._living), str(order.key)]
+        self._write_notes(trees)
+        self._finish(replace(order, workdir=tree.path, snapshot=""))
+
+    def _finish(self, order: StartReplica, problem: str = "") -> None:
+        self.done.put(Prepared(order, (), problem))
+        self._wake()
+
+    def _usable(self, order: StartReplica, trees: list[Tree]) -> Tree | None:
+        """Return a tree of the snapshot that is as it was unpacked, or None."""
+        name, boot = order.snapshot.partition("/")[2], _boot()
+        for tree in trees:
+            if (tree.snapshot, tree.account, tree.boot) == (name, order.account, boot):
+                with contextlib.suppress(OSError):
+                    if _state(Path(tree.path))[0] == tree.state:
+                        return tree
+                log.warning("an unpacked folder was changed, and is unpacked anew", extra={"path": tree.path})
+        return None
+
+    def _make(self, order: StartReplica, trees: list[Tree]) -> Tree:
+        """Fetch and unpack a snapshot. Raises: NotUnpacked; OSError."""
+        name = order.snapshot.partition("/")[2]
+        home = self._home(order.account)
+        mark = secrets.token_hex(4)
+        temporary, path = home / f".{name[:32]}.{mark}.new", home / f"{name[:32]}.{mark}"
+        temporary.mkdir(0o700)
+        try:
+            files = self._files(order.snapshot, name)
+            folders, places = _make_folders(temporary, files), _places(files)
+            for chunk, data in self._contents(order.snapshot, files):
+                for inside, offset in places[chunk]:
+                    _write(temporary / inside, offset, data)
+            _complete(temporary, files, folders)
+            temporary.rename(path)
+        except BaseException:
+            _remove(temporary)
+            raise
+        state, _ = _state(path)
+        tree = Tree(str(path), name, order.account, _boot(), state, fs.total_bytes(files), time.time())
+        trees.append(tree)
+        return tree
+
+    def _home(self, account: str) -> Path:
+        """Return the folder of an account's trees: that account alone can pass it."""
+        base = self._data.unpacked(self._node)
+        private(base.parent, PASSED)
+        private(base, PASSED)
+        home = private(base / (account or OWN))
+        if account:
+            user = account_of(account)
+            os.chown(home, user.uid, user.gid, follow_symlinks=False)
+            home.chmod(0o500)
+        return home
+
+    def _files(self, snapshot: str, name: str) -> fs.Files:
+        """Return the list of a snapshot's files. Raises: NotUnpacked."""
+        data = b""
+        while True:
+            part = self._ask(AgentFetch(0, snapshot, offset=len(data)))
+            data += b"".join(part.chunks)
+            if len(data) >= part.total or not any(part.chunks):
+                break
+        if fs.name_of(data) != name:
+            raise NotUnpacked("the server sent another list of files than that of the snapshot")
+        files = fs.decoded(data)
+        if problem := fs.problem_of(files):
+            raise NotUnpacked(f"the snapshot {problem}")
+        return files
+
+    def _contents(self, snapshot: str, files: fs.Files) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all chunks with their hashes, each once. Raises: NotUnpacked."""
+        hashes = fs.chunks_of(files)
+        sizes = {chunk: size for one in files for chunk, size in zip(one.chunks, fs.sizes_of(one), strict=True)}
+        at = 0
+        while at < len(hashes):
+            end, total = at, 0
+            while end < len(hashes) and end - at < WANTED_MAX and (end == at or total <= PART_BYTES):
+                total += sizes[hashes[end]]
+                end += 1
+            part = self._ask(AgentFetch(0, snapshot, wanted=tuple(range(at, end))))
+            if not part.chunks:
+                raise NotUnpacked("the server sent nothing")
+            for data in part.chunks[: end - at]:
+                if fs.chunk_hash(data) != hashes[at]:
+                    raise NotUnpacked("the server sent another content than that of the snapshot")
+                yield hashes[at], data
+                at += 1
+
+    def _ask(self, fetch: AgentFetch) -> ServerPart:
+        """Return the server's answer. Raises: NotUnpacked."""
+        with self._lock:
+            self._number += 1
+            self._asking, self._asked = replace(fetch, number=self._number), False
+        self._wake()
+        try:
+            part = self._answers.get(timeout=ANSWER_S)
+        except queue.Empty:
+            with self._lock:
+                self._asking = None
+            raise NotUnpacked(f"the server has not answered for {ANSWER_S:g} s") from None
+        if part.problem:
+            raise NotUnpacked(part.problem)
+        return part
+
+    # Cleaning.
+
+    def _read_notes(self) -> list[Tree]:
+        try:
+            return msgspec.json.decode(self._notes.read_bytes(), type=list[Tree])
+        except (OSError, msgspec.MsgspecError):
+            return []
+
+    def _write_notes(self, trees: Sequence[Tree]) -> None:
+        write_whole(self._notes, msgspec.json.encode(trees), synced=False)
+
+    def _remove_strangers(self, trees: Sequence[Tree]) -> None:
+        """Remove what a former worker left half unpacked, or has not noted."""
+        noted = {tree.path for tree in trees}
+        with contextlib.suppress(OSError):
+            for home in self._data.unpacked(self._node).iterdir():
+                for path in home.iterdir():
+                    if str(path) not in noted:
+                        _remove(path)
+
+    def _clean(self, trees: list[Tree]) -> None:
+        """Remove trees that nothing uses: old ones, and the longest unused beyond `KEPT_BYTES`."""
+        left, now_s, boot = KEPT_BYTES, time.time(), _boot()
+        for tree in sorted(trees, key=lambda one: -one.used_s):
+            if any(user in self._living for user in tree.users):
+                continue
+            left -= tree.size
+            if left < 0 or now_s - tree.used_s > KEPT_S or tree.boot != boot:
+                trees.remove(tree)
+                self._write_notes(trees)
+                _remove(Path(tree.path))
+
+
+def _places(files: fs.Files) -> dict[bytes, list[tuple[str, int]]]:
+    """Return where each chunk belongs: files, and offsets (bytes) in them."""
+    found: dict[bytes, list[tuple[str, int]]] = {}
+    for one in files:
+        for index, chunk in enumerate(one.chunks):
+            found.setdefault(chunk, []).append((one.path, index * fs.CHUNK_BYTES))
+    return found
+
+
+def _make_folders(root: Path, files: fs.Files) -> list[Path]:
+    """Make the folders of a tree, and return them, parents first."""
+    inside: set[str] = set()
+    for one in files:
+        parent = one.path.rpartition("/")[0]
+        while parent and parent not in inside:
+            inside.add(parent)
+            parent = parent.rpartition("/")[0]
+    folders = [root / path for path in sorted(inside)]
+    for folder in folders:
+        folder.mkdir(0o700)
+    return folders
+
+
+def _write(path: Path, offset: int, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        while data:
+            written = os.pwrite(descriptor, data, offset)
+            data, offset = data[written:], offset + written
+    finally:
+        os.close(descriptor)
+
+
+def _complete(root: Path, files: fs.Files, folders: Sequence[Path]) -> None:
+    """Add what has no content, and take the right to write away."""
+    for one in files:
+        if one.kind == "link":
+            os.symlink(one.target, root / one.path)
+            continue
+        if not one.size:
+            _write(root / one.path, 0, b"")
+        (root / one.path).chmod(0o555 if one.kind == "program" else 0o444)
+    for folder in (*reversed(folders), root):
+        folder.chmod(0o555)
+
+
+def _remove(path: Path) -> None:
+    """Remove a tree whose folders may not be written."""
+    for where, folders, _ in os.walk(path):
+        for name in folders:
+            with contextlib.suppress(OSError):
+                if not (Path(where) / name).is_symlink():
+                    (Path(where) / name).chmod(0o700)
+    with contextlib.suppress(OSError):
+        path.chmod(0o700)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _boot() -> str:
+    return BOOT.read_text(encoding="ascii").strip()
+
+
+def _state(root: Path) -> tuple[str, int]:
+    """Return a digest of what the kernel says of all entries of a tree, and their number. Raises: OSError."""
+    found = []
+    for where, folders, names in os.walk(root, onerror=_raise):
+        for path in (where, *(os.path.join(where, name) for name in (*names, *folders))):
+            about = os.lstat(path)
+            found.append((path, about.st_ino, about.st_mode, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
+    return hashlib.sha256(msgspec.msgpack.encode(sorted(found))).hexdigest(), len(found)
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -1,0 +1,220 @@
+"""Snapshots on a node: fetched in parts, checked, unpacked once, read-only, used again while nothing has changed."""
+
+import os
+import queue
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.core.messages.reports import ReplicaKey
+from penstock.core.model import folder_snapshots as fs
+from penstock.core.model.folder_snapshots import SnapshotFile
+from penstock.core.model.ids import AttemptNumber, JobId, Rank
+from penstock.engines.agent import unpacking
+from penstock.engines.agent.parts import Prepared
+from penstock.engines.agent.protocol import AgentFetch, ServerPart
+from penstock.engines.agent.unpacking import UnpackedFolders
+from penstock.engines.processes.paths import DataFolder
+from tests.engines.agent.builders import start
+
+TEXT, LARGE = b"print('hello')\n", os.urandom(2_500_000)
+
+
+def key(job: int) -> ReplicaKey:
+    return ReplicaKey(JobId(job), AttemptNumber(1), Rank(0))
+
+
+def cut(data: bytes) -> list[bytes]:
+    return [data[at : at + fs.CHUNK_BYTES] for at in range(0, len(data), fs.CHUNK_BYTES)]
+
+
+def file(path: str, data: bytes, kind="file") -> SnapshotFile:
+    return SnapshotFile(path, kind, len(data), tuple(map(fs.chunk_hash, cut(data))))
+
+
+class Source:
+    """A server's end: answers as the server does, from a list of files and their contents."""
+
+    def __init__(self, *files: SnapshotFile, contents: tuple[bytes, ...] = (TEXT, LARGE)) -> None:
+        self.files = tuple(sorted(files, key=lambda one: one.path))
+        self.data = fs.encoded(self.files)
+        self.name = f"{'a' * 32}/{fs.name_of(self.data)}"
+        self.chunks = {fs.chunk_hash(chunk): chunk for data in contents for chunk in cut(data)}
+        self.asked: list[AgentFetch] = []
+        self.problem = ""
+
+    def answer(self, wanted: AgentFetch) -> ServerPart:
+        self.asked.append(wanted)
+        if self.problem:
+            return ServerPart(wanted.number, problem=self.problem)
+        if not wanted.wanted:
+            return ServerPart(wanted.number, (self.data[wanted.offset : wanted.offset + 40],), len(self.data))
+        hashes = fs.chunks_of(self.files)
+        return ServerPart(wanted.number, tuple(self.chunks[hashes[number]] for number in wanted.wanted[:2]))
+
+
+PROJECT = (
+    file("code/train.py", TEXT),
+    file("code/deep/run.sh", TEXT, "program"),
+    file("large.bin", LARGE),
+    file("empty", b""),
+    SnapshotFile("latest", "link", target="code/train.py"),
+)
+
+
+class Node:
+    """A node's folders, whose requests a `Source` answers."""
+
+    def __init__(self, root: Path) -> None:
+        self.data = DataFolder(root)
+        self.data.node("n1").mkdir(parents=True, exist_ok=True)
+        self._news = threading.Event()
+        self.folders = UnpackedFolders(self.data, "n1", (), self._news.set)
+
+    def gets(self, source: Source, job: int = 1) -> Prepared:
+        self.folders.unpack(start(key(job), snapshot=source.name))
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            if (wanted := self.folders.to_ask()) is not None:
+                self.folders.answered(source.answer(wanted))
+            try:
+                return self.folders.done.get_nowait()
+            except queue.Empty:
+                self._news.wait(0.05)
+                self._news.clear()
+        raise AssertionError("never unpacked")
+
+    def tree(self, source: Source, job: int = 1) -> Path:
+        found = self.gets(source, job)
+        assert found.problem == ""
+        assert found.order.snapshot == ""
+        return Path(found.order.workdir)
+
+
+@pytest.fixture
+def node(tmp_path):
+    return Node(tmp_path)
+
+
+def test_a_tree_is_what_was_sent_and_read_only(node):
+    tree = node.tree(Source(*PROJECT))
+    assert (tree / "large.bin").read_bytes() == LARGE
+    assert (tree / "latest").read_bytes() == TEXT
+    assert (tree / "empty").read_bytes() == b""
+    modes = {one.relative_to(tree).as_posix(): one.lstat().st_mode & 0o777 for one in tree.rglob("*")}
+    modes.pop("latest")
+    assert modes == {
+        "code": 0o555,
+        "code/deep": 0o555,
+        "code/deep/run.sh": 0o555,
+        "code/train.py": 0o444,
+        "empty": 0o444,
+        "large.bin": 0o444,
+    }
+    assert tree.lstat().st_mode & 0o777 == 0o555
+
+
+def test_a_second_job_uses_the_same_tree_and_nothing_is_fetched(node):
+    source = Source(*PROJECT)
+    first = node.tree(source, 1)
+    asked = len(source.asked)
+    assert node.tree(source, 2) == first
+    assert len(source.asked) == asked
+
+
+def test_a_worker_that_begins_anew_uses_what_its_former_one_unpacked(node):
+    source = Source(*PROJECT)
+    first = node.tree(source)
+    source.problem = "nothing is to be asked"
+    assert Node(node.data.root).tree(source) == first
+
+
+@pytest.mark.parametrize("change", ["content", "more", "less", "mode"])
+def test_a_tree_that_was_changed_is_unpacked_anew(node, change):
+    source = Source(*PROJECT)
+    first = node.tree(source)
+    for folder in (first, first / "code"):
+        folder.chmod(0o755)
+    train = first / "code" / "train.py"
+    if change == "content":
+        train.chmod(0o644)
+        about = train.stat()
+        train.write_bytes(TEXT[::-1])
+        os.utime(train, ns=(about.st_atime_ns, about.st_mtime_ns))
+        train.chmod(0o444)
+    elif change == "more":
+        (first / "code" / "sitecustomize.py").write_text("")
+    elif change == "less":
+        train.unlink()
+    for folder in (first, first / "code"):
+        folder.chmod(0o555)
+    second = node.tree(source)
+    assert second != first
+    assert (second / "code" / "train.py").read_bytes() == TEXT
+
+
+def left(node: Node) -> list[Path]:
+    return list(node.data.unpacked("n1").glob("*/*"))
+
+
+@pytest.mark.parametrize("wrong", ["content", "list", "problem"])
+def test_what_is_not_what_its_hash_says_is_never_used(node, wrong):
+    source = Source(*PROJECT)
+    if wrong == "content":
+        source.chunks[fs.chunk_hash(TEXT)] = b"something else"
+    elif wrong == "list":
+        source.data = fs.encoded((file("evil", TEXT),))
+    else:
+        source.problem = "there is no such snapshot"
+    said = {"content": "another content", "list": "another list", "problem": "no such snapshot"}[wrong]
+    assert said in node.gets(source).problem
+    assert left(node) == []
+
+
+def test_a_list_that_leads_out_of_the_folder_writes_nothing(node):
+    assert "relative" in node.gets(Source(file("../../escaped", TEXT))).problem
+    assert left(node) == []
+
+
+def test_what_a_crash_left_half_unpacked_is_removed(node):
+    home = node.data.unpacked("n1") / unpacking.OWN
+    (home / ".half.new").mkdir(parents=True)
+    (home / ".half.new" / "x").write_text("x")
+    tree = node.tree(Source(*PROJECT))
+    assert left(node) == [tree]
+
+
+def test_old_trees_go_unless_a_replica_has_them(node, monkeypatch):
+    monkeypatch.setattr(unpacking, "KEPT_S", -1)
+    used, unused = Source(file("a", TEXT)), Source(file("b", TEXT))
+    first = node.tree(used, 1)
+    gone = node.tree(unused, 2)
+    node.folders.left(key(2))
+    node.tree(used, 3)
+    assert (first.exists(), gone.exists()) == (True, False)
+
+
+def test_beyond_its_room_the_longest_unused_trees_go(node, monkeypatch):
+    monkeypatch.setattr(unpacking, "KEPT_BYTES", len(TEXT))
+    trees = []
+    for job, name in enumerate("abc", 1):
+        trees.append(node.tree(Source(file(name, TEXT)), job))
+        node.folders.left(key(job))
+    node.tree(Source(file("d", TEXT)), 9)
+    assert [tree.exists() for tree in trees] == [False, False, True]
+
+
+def test_a_question_lost_with_its_connection_is_asked_again(node):
+    source = Source(*PROJECT)
+    node.folders.unpack(start(key(1), snapshot=source.name))
+    deadline = time.monotonic() + 20
+    while (first := node.folders.to_ask()) is None:
+        assert time.monotonic() < deadline
+    assert node.folders.to_ask() is None
+    node.folders.ask_again()
+    assert node.folders.to_ask() == first
+    node.folders.answered(ServerPart(first.number + 7, problem="of a former question"))
+    node.folders.answered(source.answer(first))
+    assert node.gets(source, 2).problem == ""
