@@ -2,9 +2,11 @@
 
 The folder has a file `0`, `1` and so on for each device. A process that has the file open uses the device. What the
 file says in JSON is what the device reports: fields of `DeviceFacts`, and `findings`. An empty file is a device that is
-well; one that is missing is a device that is gone. Three further files are for tests: `every` holds the seconds between
-two readings; as drivers do to those who call them, `hang` holds the seconds that each reading takes, and `crash` ends
-the provider.
+well; one that is missing is a device that is gone. `use_each_milli` and `memory_each_bytes` are what each process that
+has it open adds to its use and its memory: so programs that share a device are simulated, too. `slowdown_milli` is for
+programs that pace themselves by it: how long a step takes beside another program, in thousandths of its time alone.
+Three further files are for tests: `every` holds the seconds between two readings; as drivers do to those who call them,
+`hang` holds the seconds that each reading takes, and `crash` ends the provider.
 """
 
 import os
@@ -15,10 +17,12 @@ from pathlib import Path
 import msgspec
 
 from penstock.core.model.resources import Device
+from penstock.devices.holders import holders
 from penstock.devices.provider import Sources
-from penstock.devices.reading import FINDINGS, DeviceFacts, Finding, Reading, short
+from penstock.devices.reading import FINDINGS, DeviceFacts, Finding, ProcessFacts, Reading, short
 
 UUID = "SIM-"
+PROC = Path("/proc")
 
 
 class _Said(msgspec.Struct):
@@ -34,8 +38,14 @@ class _Said(msgspec.Struct):
     ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
     link_errors: int | None = None
+    use_each_milli: int | None = None
+    memory_each_bytes: int | None = None
+    slowdown_milli: int | None = None
     throttled: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+
+_NOT_FACTS = ("findings", "use_each_milli", "memory_each_bytes", "slowdown_milli")
 
 
 class SimulatedFiles:
@@ -63,7 +73,7 @@ class SimulatedFiles:
             os._exit(70)
         if hang := sources.read(f"{self._folder}/hang"):
             time.sleep(float(hang))
-        devices, findings = [], []
+        devices, findings, processes = [], [], list[ProcessFacts]()
         for path in sources.glob(self.files[0]):
             if not (name := path.rpartition("/")[2]).isdecimal():
                 continue
@@ -74,12 +84,17 @@ class SimulatedFiles:
                 findings.append(Finding(code="unreadable", text=short(f"{path}: {error}"), index=known.index))
                 devices.append(known)
                 continue
-            figures = {field: getattr(said, field) for field in said.__struct_fields__ if field != "findings"}
-            devices.append(msgspec.structs.replace(known, **figures))
+            figures = {field: getattr(said, field) for field in said.__struct_fields__ if field not in _NOT_FACTS}
+            device = msgspec.structs.replace(known, **figures)
+            if said.use_each_milli is not None or said.memory_each_bytes is not None:
+                using = holders((device,), PROC)
+                processes += [msgspec.structs.replace(one, memory_bytes=said.memory_each_bytes) for one in using]
+                device = _used(device, said, len(using))
+            devices.append(device)
             for one in said.findings:
                 code = one.code if one.code in FINDINGS else "unhealthy"
                 findings.append(msgspec.structs.replace(one, code=code, index=known.index, uuid=known.uuid))
-        return Reading(devices=tuple(devices), findings=tuple(findings))
+        return Reading(devices=tuple(devices), processes=tuple(processes), findings=tuple(findings))
 
     def closed_files(self, given: Iterable[Device], here: Iterable[Device]) -> tuple[str, ...]:
         """Return nothing: these files are closed to nobody."""
@@ -87,3 +102,14 @@ class SimulatedFiles:
 
     def container_flags(self, given: Sequence[Device]) -> tuple[str, ...]:
         return tuple(f"--volume={self._folder}/{device.index}" for device in given if device.simulated)
+
+
+def _used(device: DeviceFacts, said: _Said, programs: int) -> DeviceFacts:
+    """Return a device as so many programs use it."""
+    if said.use_each_milli is not None:
+        use_milli = min(1000, (said.use_milli or 0) + programs * said.use_each_milli)
+        device = msgspec.structs.replace(device, use_milli=use_milli)
+    if said.memory_each_bytes is not None:
+        used_bytes = (said.memory_used_bytes or 0) + programs * said.memory_each_bytes
+        device = msgspec.structs.replace(device, memory_used_bytes=used_bytes)
+    return device
