@@ -18,7 +18,9 @@ from penstock.core.model.errors import InvalidInput, StoreError
 from penstock.core.model.resources import Device
 from penstock.devices.host import host_resources
 from penstock.devices.installed import discovered
+from penstock.devices.inventory import in_order
 from penstock.devices.simulated import simulated
+from penstock.engines.local.launch import living
 from penstock.engines.local.nodes import specs, this_machine
 from penstock.engines.processes.paths import DataFolder
 from penstock.ports import Engine
@@ -110,7 +112,10 @@ def node_specs(declared: ClusterFile | None, data: DataFolder) -> list[NodeSpec]
     nodes = declared.nodes if declared and declared.nodes else (this_machine(),)
     own = discovered()
     log.info("devices", extra={"note": own.note})
-    return specs(nodes, host_resources(data.root), own.devices, simulated_of(nodes))
+    former = living(data, nodes[0].name) or ()
+    if any(device.simulated for device in former):
+        former = ()
+    return specs(nodes, host_resources(data.root), in_order(former, own.devices), simulated_of(nodes))
 
 
 def simulated_of(nodes: Sequence[VirtualNode]) -> list[tuple[Device, ...]]:

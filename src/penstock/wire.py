@@ -42,10 +42,12 @@ from penstock.core.messages.orders import Order
 from penstock.core.model.errors import PenstockError, StaleEpoch
 from penstock.core.model.events import Record
 from penstock.core.model.ids import NodeName
+from penstock.devices.installed import discovered, present
 from penstock.engines.agent import tls
 from penstock.engines.agent.server_side import AgentLinks
 from penstock.engines.local.admission import Admission, CheckedEvents
 from penstock.engines.local.agents import LocalAgents
+from penstock.engines.local.new_devices import NewDevices
 from penstock.engines.local.server_lock import alone, hold_server_lock, waiting
 from penstock.engines.processes.accounts import accounted, may_switch, one_for_all
 from penstock.engines.processes.outputs import LocalOutputs, bound_output
@@ -299,6 +301,7 @@ class _Running:
         self._no_longer_waits()
         for keeper in (
             self._local_agents.keep(),
+            self._new_devices().keep(),
             self._foresight.keep(),
             self._billing.keep(),
             *(() if self._options.shadow else (Autoscaler(self._backend).keep(),)),
@@ -309,6 +312,13 @@ class _Running:
             self._folders.keep(),
         ):
             self._keep(keeper)
+
+    def _new_devices(self) -> NewDevices:
+        def said(node: NodeName) -> int:
+            now = self._service.figures.of(node, self._clock.unix_ms())
+            return now.new_devices if now is not None else 0
+
+        return NewDevices(self._local_agents, self._admission, said, present, discovered, time.monotonic)
 
     def _follow_cluster(self, access: "Access") -> None:
         """Start the engine of the cluster, on the agents' loop: that is where answers to nodes are given."""

@@ -76,3 +76,8 @@ def test_nodes_and_devices_that_are_gone_are_dropped(book):
 def test_nodes_that_are_not_known_leave_nothing(book):
     take(book, DeviceFigures(0), nodes={})
     assert book.of(N1, 0) is None
+
+
+def test_devices_that_a_node_does_not_offer_are_counted(book):
+    book.take(N1, NODES, NodeFigures(new_devices=2), 0)
+    assert book.of(N1, 0).new_devices == 2

@@ -201,6 +201,7 @@ def test_a_device_that_came_later_is_named_and_changes_no_other(bench):
     new = DeviceFacts(index=4, uuid="U9", model="A2", memory_bytes=2**30)
     bench.take(devices=(*FACTS, new), kind="inventory")
     assert [note.partition(":")[0] for note in bench.condition.notes()] == ["acme A2 U9 is new"]
+    assert bench.condition.new() == 1
     bench.take(Finding(code="unhealthy", text="", uuid="U9"), devices=(*FACTS, new))
     bench.take(Finding(code="unhealthy", text="", uuid="U9"), devices=(*FACTS, new))
     assert bench.faults == []

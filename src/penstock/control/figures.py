@@ -67,6 +67,8 @@ class NodeNow(NamedTuple):
     devices: Mapping[int, DeviceFigures]
     uses: Mapping[ReplicaKey, ReplicaUse]
     notes: Sequence[str]
+    new_devices: int = 0
+    """Devices of the machine that it does not offer."""
 
 
 class FigureBook:
@@ -91,7 +93,8 @@ class FigureBook:
         devices = {one.index: one for one in figures.devices[:count] if 0 <= one.index < count and _possible(one)}
         notes = [note[:TEXT_MAX_CHARS] for note in figures.notes[:NOTES_MAX]]
         with self._lock:
-            self._nodes[node] = NodeNow(now_ms, devices, {use.key: use for use in figures.replicas[:USES_MAX]}, notes)
+            uses = {use.key: use for use in figures.replicas[:USES_MAX]}
+            self._nodes[node] = NodeNow(now_ms, devices, uses, notes, figures.new_devices)
             minutes = self._minutes.setdefault(node, {})
             for index in [index for index in minutes if index >= count]:
                 del minutes[index]

@@ -39,7 +39,7 @@ TOLERATED = frozenset({
 })  # fmt: skip
 """Programs (as the kernel names them, 15 characters) that show or watch devices: no use by a person."""
 
-NEW_DEVICE = "restart the server to offer it; no job is lost by that"
+NEW_DEVICE = "the server that runs this node offers it within a minute"
 Pid = int
 
 
@@ -255,6 +255,10 @@ class Condition:
             found += [one.text for one in vendor.silent]
             found += [f"{name} {one.model} {one.uuid or one.pci} is new: {NEW_DEVICE}" for one in vendor.strange]
         return tuple(found)
+
+    def new(self) -> int:
+        """Return how many devices the machine has that the node does not offer."""
+        return sum(len(vendor.strange) for vendor in self._vendors.values())
 
     def processes(self) -> tuple[tuple[int, ProcessFacts], ...]:
         """Return the processes on devices as last read, ours and others', with the node's index of the device."""

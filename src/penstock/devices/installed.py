@@ -52,6 +52,13 @@ def discovered() -> Discovery:
     return Discovery(here.devices, "; ".join([here.note, *faults]))
 
 
+def present() -> frozenset[str]:
+    """Return the vendors whose devices, or driver, may be on this machine. Cheap: looks at files only."""
+    from penstock.devices.provider import Machine
+
+    return frozenset(one.vendor for one in installed_providers() if one.is_present(Machine()))
+
+
 def visibility(devices: Sequence[Device]) -> dict[str, str]:
     """Return the variables that show a replica `devices` (of one node) and no others.
 

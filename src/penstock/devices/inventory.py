@@ -37,6 +37,34 @@ def joined(inventories: Iterable[tuple[str, Reading]]) -> Discovery:
     return Discovery(tuple(devices), "; ".join(notes) or "no accelerator, and no driver of one")
 
 
+def in_order(known: Sequence[Device], found: Sequence[Device]) -> tuple[Device, ...]:
+    """Return the devices of an inventory in the order in which a node has offered them, new ones last.
+
+    Programs hold devices by their numbers, so none may change its number while a node's agent lives. A known device
+    that was not found stays as it is. Devices without a uuid are compared by their place among those of their vendor.
+    """
+    names = [_names(known), _names(found)]
+    places = {name: at for at, name in enumerate(names[0])}
+    for name in names[1]:
+        places.setdefault(name, len(places))
+    devices = dict(enumerate(known))
+    for one, name in zip(found, names[1], strict=True):
+        links = [msgspec.structs.replace(link, peer=places[names[1][link.peer]]) for link in one.links]
+        links.sort(key=lambda link: link.peer)
+        devices[places[name]] = msgspec.structs.replace(one, index=places[name], links=tuple(links))
+    return tuple(devices[at] for at in sorted(devices))
+
+
+def _names(devices: Sequence[Device]) -> list[tuple[str, str | int]]:
+    """Return what distinguishes each device on its machine."""
+    counts: dict[str, int] = {}
+    found: list[tuple[str, str | int]] = []
+    for one in devices:
+        place = counts[one.vendor] = counts.get(one.vendor, -1) + 1
+        found.append((one.vendor, one.uuid or place))
+    return found
+
+
 def _inventories(providers: Sequence[DeviceProvider]) -> list[Reading]:
     """Return the inventory of each provider; those that hang or crash cost a finding. All at once."""
     begun = [

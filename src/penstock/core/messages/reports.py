@@ -125,6 +125,8 @@ class NodeFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     notes: tuple[str, ...] = ()
     """What cannot be measured at present, and why."""
     host: HostFigures | None = None
+    new_devices: int = 0
+    """Devices of the machine that the node does not offer: they came later."""
 
 
 class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -124,7 +124,8 @@ class NodeDevices:
         uses = tuple(self._uses(now_ms))
         devices = condition.figures() if condition is not None else ()
         host = self._host_figures(now_ms)
-        return NodeFigures(devices, uses, notes, host) if devices or uses or changed or host else None
+        new = condition.new() if condition is not None else 0
+        return NodeFigures(devices, uses, notes, host, new) if devices or uses or changed or host else None
 
     def _host_figures(self, now_ms: int) -> HostFigures | None:
         """Return how busy the machine has been; of a node that has no machine of its own nothing."""

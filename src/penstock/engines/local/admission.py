@@ -39,6 +39,10 @@ class Admission:
         self._told: dict[NodeName, tuple[str, ...]] = {}
         """Fields last logged of nodes that claim too much."""
 
+    def declare(self, spec: NodeSpec) -> None:
+        """Take the server's newer record of a node that it runs. Any thread."""
+        self._declared[spec.name] = spec
+
     def refusal(self, said: NodeSpec, incarnation: Incarnation) -> str:
         """Return why an agent is not taken in at all, or ''."""
         wrong = absurd(said, incarnation)

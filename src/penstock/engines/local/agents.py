@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import NodeName
-from penstock.engines.local.launch import agent_pid, known_nodes, replace_agent, start_agent
+from penstock.engines.local.launch import agent_pid, known_nodes, living, replace_agent, start_agent
 from penstock.engines.processes import procfs
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import Process
@@ -26,7 +26,7 @@ class LocalAgents:
     """
 
     def __init__(self, data: DataFolder, nodes: Sequence[NodeSpec], *, respawn: bool) -> None:
-        self._data, self._nodes, self._respawn = data, nodes, respawn
+        self._data, self._nodes, self._respawn = data, list(nodes), respawn
         self._replaced: set[NodeName] = set()
         self._begun: dict[NodeName, Process] = {}
         """Agents that this server has started. One holds its lock only a while after: with many nodes, seconds."""
@@ -43,8 +43,9 @@ class LocalAgents:
     async def keep(self) -> None:
         """Start the agents; look after them until cancelled, where they are to be started again."""
         for spec in self._nodes:
+            grown = self._offers_fewer(spec)
             self._start(spec)
-            if spec.name in self._without_certificate:
+            if grown or spec.name in self._without_certificate:
                 replace_agent(self._data, spec.name)
             await asyncio.sleep(0)  # hundreds of agents take a while: requests are answered between them
         while self._respawn:
@@ -52,6 +53,25 @@ class LocalAgents:
             for spec in self._nodes:
                 if agent_pid(self._data, spec.name) is None and not self._begins(spec.name):
                     self._start(spec)
+
+    @property
+    def machine(self) -> NodeSpec | None:
+        """The node that offers this machine's own devices; None where its devices are declared: they are simulated."""
+        first = self._nodes[0] if self._nodes else None
+        return None if first is None or any(device.simulated for device in first.devices) else first
+
+    def offer(self, spec: NodeSpec) -> None:
+        """Let a node offer more devices than before; its replicas notice nothing."""
+        self._nodes = [spec if one.name == spec.name else one for one in self._nodes]
+        self._start(spec)  # writes its configuration
+        replace_agent(self._data, spec.name)
+
+    def _offers_fewer(self, spec: NodeSpec) -> bool:
+        """Return whether a node has devices that its living agent does not know."""
+        former = living(self._data, spec.name)
+        if former is None or any(device.simulated for device in (*former, *spec.devices)):
+            return False
+        return len(former) < len(spec.devices)
 
     def _start(self, spec: NodeSpec) -> None:
         try:

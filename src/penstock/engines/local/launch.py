@@ -12,6 +12,7 @@ import msgspec
 from penstock import starts
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import is_node_name
+from penstock.core.model.resources import Device
 from penstock.engines.agent.worker import AgentConfig
 from penstock.engines.processes import procfs
 from penstock.engines.processes.accounts import private
@@ -87,3 +88,12 @@ def known_nodes(data: DataFolder) -> list[str]:
 
 def node_config(path: Path) -> AgentConfig:
     return msgspec.json.decode(path.read_bytes(), type=AgentConfig)
+
+
+def living(data: DataFolder, node: str) -> tuple[Device, ...] | None:
+    """Return the devices that a node's living agent was started with; None where none lives."""
+    if agent_pid(data, node) is None:
+        return None
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        return node_config(data.node(node) / "agent.json").spec.devices
+    return None
