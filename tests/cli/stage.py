@@ -32,7 +32,7 @@ PAGER = {"commands": [{"name": "pager", "path": "/bin/true"}]}
 ALONE = {"up", "down", "store restore", "store backup", "store verify", "certificates", "attach", "mcp"}
 ALONE |= {"completion install"}
 """Commands whose examples are run on a data folder of their own, change the server itself, or end with a job."""
-NOT_JSON = {"help", "mcp", "shell", "exec", "logs", "events", "run", "audit", "top", "completion show"}
+NOT_JSON = {"help", "mcp", "shell", "exec", "logs", "events", "run", "sbatch", "audit", "top", "completion show"}
 """Commands whose output is another program's, a stream, or lines of JSON."""
 NUMBERED = {"-g", "-n", "--attempt", "--rank", "--tail", "--last", "--days", "lease", "node-b"}
 """Words after which a number is no job's."""
@@ -80,6 +80,7 @@ def built(folder: Path) -> Iterator[Stage]:
     (folder / "job.yaml").write_text("command: sh -c 'exit 0'\nname: filed\n")
     for name in ("train.py", "eval.py"):
         (folder / name).write_text("print('done')\n")
+    (folder / "train.sh").write_text("#!/bin/sh\n#SBATCH --job-name=train-script\npython train.py\n")
     write_csv(trace(*(job(i * 60, 300, 1 + i % 4) for i in range(20))), folder / "trace.csv")
     shutil.copy(folder / "trace.csv", folder / "earlier.csv")
     for path in (SAMPLES / "slurm").iterdir():

@@ -113,7 +113,20 @@ def test_a_wrong_token_is_refused(stage: Stage, name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("submit", "cancel", "hold", "release", "suspend", "resume", "requeue", "edit", "save", "lease", "drain"),
+        *(
+            "submit",
+            "sbatch",
+            "cancel",
+            "hold",
+            "release",
+            "suspend",
+            "resume",
+            "requeue",
+            "edit",
+            "save",
+            "lease",
+            "drain",
+        ),
         *("devices close", "devices open"),
         *("apply", "admin add", "admin set", "admin remove", "token create", "secret set", "secret remove"),
         *("money credit", "money invoice issue", "money invoice pay", "money invoice correct", "money reverse"),

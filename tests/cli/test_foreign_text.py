@@ -38,6 +38,7 @@ CHANGES = {
         "apply",
         "run",
         "submit",
+        "sbatch",
         "lease",
         "shell",
         "exec",

@@ -15,12 +15,15 @@ class Entry(NamedTuple):
     watch: bool = False
     """Whether it takes `--watch`."""
     hidden: bool = False
+    foreign: bool = False
+    """Whether its words are those of another program, which it reads itself."""
 
 
 PANELS: dict[str, dict[str, Entry]] = {
     "Jobs": {
         "run": Entry("run:run", "Run a command as a job and follow its output."),
         "submit": Entry("submit:submit", "Submit a job file or a command, and return at once."),
+        "sbatch": Entry("sbatch:sbatch", "Submit a batch script with #SBATCH lines.", foreign=True),
         "ps": Entry("ps:ps", "List jobs.", watch=True),
         "jobs": Entry("ps:ps", "List jobs.", watch=True, hidden=True),
         "show": Entry("show:show", "Show one job with its attempts and events.", watch=True),
@@ -175,7 +178,6 @@ MEANINGS = {
     "sacctmgr": "admin",
     "salloc": "lease",
     "sattach": "attach",
-    "sbatch": "submit",
     "scancel": "cancel",
     "scontrol": "edit",
     "serve": "up",

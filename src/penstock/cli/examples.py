@@ -9,6 +9,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "penstock submit --array 0-9%4 --priority low -- python train.py",
         "penstock submit --after-ok 1 --label stage=eval -- python eval.py",
     ),
+    "sbatch": (
+        "penstock sbatch train.sh",
+        "penstock sbatch --array 0-9%4 --time 1:00:00 train.sh",
+        "penstock sbatch --parsable --gpus=1 --wrap 'python train.py'",
+    ),
     "ps": ("penstock ps", "penstock ps -a --mine --name 'train*'", "penstock ps --state waiting --sort priority"),
     "show": ("penstock show 1",),
     "logs": ("penstock logs 2", "penstock logs -f 2", "penstock logs 2 --attempt 1 --rank 0 --tail 20"),

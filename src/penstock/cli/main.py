@@ -16,6 +16,9 @@ from typer.core import TyperCommand
 from penstock.cli.commands import FORMER, GROUPS, MEANINGS, PANELS, TOP, WATCHED, Entry
 from penstock.cli.helping import PlainGroup
 
+FOREIGN = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": ["--help"]}
+"""How the parser leaves the words of a command to it."""
+
 
 def entry_of(name: str) -> Entry:
     """Return the entry of a command such as `ps` or `money bill`. Raises: KeyError."""
@@ -42,7 +45,8 @@ def load(name: str) -> Any:
         cls = own if isinstance(own, type) else PlainGroup  # typer's default is no type
         holder.add_typer(declared, name=word, hidden=entry.hidden, cls=cls)
     else:
-        holder.command(word, hidden=entry.hidden, cls=PlainCommand)(declared)
+        settings = FOREIGN if entry.foreign else {}
+        holder.command(word, hidden=entry.hidden, cls=PlainCommand, context_settings=settings)(declared)
 
     return complete(typer.main.get_group(holder).commands[word], name, watch=entry.watch or name in WATCHED)
 

@@ -42,7 +42,7 @@ def wait(
     left = deque(dict.fromkeys(jobs))
     timeout_ms = None if timeout is None else duration_ms("timeout", timeout)
     with waiting(_left(left), quiet=json) as change:
-        for found in _reached(client, left, wanted, timeout_ms):
+        for found in reached(client, left, wanted, timeout_ms):
             shown.append(found)
             if not json:
                 _say(found)
@@ -61,7 +61,7 @@ def wait(
         raise JobsFailed(f"{counted(len(bad), 'job')} did not succeed: {listed(job.id for job in bad)}")
 
 
-def _reached(
+def reached(
     client: "Client", left: deque[int], wanted: frozenset[str], timeout_ms: int | None
 ) -> Iterator[api.JobView]:
     """Yield each job when it is in a wanted state, and take it off `left`; end when the time is over.

@@ -5,7 +5,7 @@ A text after the last bracket (`n[1-2]x`), which that version refuses, is taken 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 
 HOSTS_MAX = 10_000
@@ -79,3 +79,31 @@ def _choices(part: str | list[Range]) -> list[str]:
     if isinstance(part, str):
         return [part]
     return [f"{number:0{width}}" for first, last, width in part for number in range(first, last + 1)]
+
+
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,18})")
+
+
+def compressed(names: Iterable[str]) -> str:
+    """Return names as a hostlist: `n[1-3]` for n1, n2, n3. Names with another name between them stay apart."""
+    groups: list[tuple[str, int, list[list[int]]]] = []
+    words: list[str] = []
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        if match is None:
+            groups.append((name, 0, []))
+            continue
+        prefix, digits, number = match[1], match[2], int(match[2])
+        if groups and groups[-1][0] == prefix and groups[-1][2] and f"{number:0{groups[-1][1]}}" == digits:
+            ranges = groups[-1][2]
+            if number == ranges[-1][1] + 1:
+                ranges[-1][1] = number
+            else:
+                ranges.append([number, number])
+        else:
+            groups.append((prefix, len(digits) if digits.startswith("0") else 1, [[number, number]]))
+    for prefix, width, ranges in groups:
+        texts = [f"{a:0{width}}" if a == b else f"{a:0{width}}-{b:0{width}}" for a, b in ranges]
+        one = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
+        words.append(prefix if not ranges else prefix + (texts[0] if one else f"[{','.join(texts)}]"))
+    return ",".join(words)
