@@ -12,9 +12,9 @@ import msgspec
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import BrokenInvariant
+from penstock.core.model.gang import HALF_MILLI, halved
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank, TenantName, UserName
 from penstock.core.model.jobs import GangAsk, Outcome, ReplicaPlace
-from penstock.core.model.pairing import HALF_MILLI, halved
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI, ReplicaAsk
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import BrokenInvariant
+from penstock.core.model.gang import Pairing, halved
 from penstock.core.model.ids import (
     AttemptNumber,
     Incarnation,
@@ -27,7 +28,6 @@ from penstock.core.model.ids import (
 )
 from penstock.core.model.jobs import GangAsk, JobSpec, ReplicaPlace
 from penstock.core.model.measured import Measured
-from penstock.core.model.pairing import Pairing, halved
 from penstock.core.model.resources import ReplicaAsk
 
 Ended = Literal["", "released", "node_lost", "suspended", "resumed", "edited", "shared"]

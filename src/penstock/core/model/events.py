@@ -19,6 +19,7 @@ from penstock.core.model.actions import JobChange
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.event import Event as Event
+from penstock.core.model.gang import Pairing
 from penstock.core.model.ids import AttemptNumber, Epoch, JobId, Rank, UserName
 from penstock.core.model.jobs import ExitInfo, JobSpec, JobState, Outcome, ReplicaPlace, StopReason
 from penstock.core.model.money_events import CreditAdded as CreditAdded
@@ -44,7 +45,6 @@ from penstock.core.model.node_events import NodeStruck as NodeStruck
 from penstock.core.model.node_events import OthersLoadChanged as OthersLoadChanged
 from penstock.core.model.pairing import DeviceShared as DeviceShared
 from penstock.core.model.pairing import DeviceShareEnded as DeviceShareEnded
-from penstock.core.model.pairing import Pairing
 from penstock.core.model.progress import Gauges
 
 

@@ -1,13 +1,15 @@
 """What the scheduler places: a gang of replicas, all or nothing, with where they may stand."""
 
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
 
-from penstock.core.model.ids import DEFAULT_POOL, PoolName
-from penstock.core.model.resources import ReplicaAsk, Resources
+from penstock.core.model.ids import DEFAULT_POOL, JobId, PoolName
+from penstock.core.model.resources import WHOLE_DEVICE_MILLI, ReplicaAsk, Resources
 from penstock.core.model.selectors import LabelTerms, Toleration
 
+HALF_MILLI = WHOLE_DEVICE_MILLI // 2
 TopologyScope = Literal["node", "switch", "rack", "spread"]
 
 
@@ -106,3 +108,33 @@ def _without_cpus(each: ReplicaAsk) -> ReplicaAsk:
 
 def _only_cpus(each: ReplicaAsk) -> ReplicaAsk:
     return ReplicaAsk(host=Resources(cpu_milli=each.host.cpu_milli))
+
+
+class Pairing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An attempt holds half of its device; the job `other` holds the other half, or held it last."""
+
+    other: JobId
+    memory_bytes: int
+    """Its part of the device's memory."""
+    step_us: int = 0
+    """How long its step took alone, microseconds; 0 where that is not known."""
+    why: str = ""
+    """Why they were put together, for people."""
+    since_ms: int = 0
+    """Unix ms."""
+
+
+class PartedFrom(msgspec.Struct, frozen=True):
+    """A job was parted from this other one, and when (unix ms)."""
+
+    job: JobId
+    parted_ms: int
+
+
+@lru_cache(maxsize=4_096)
+def halved(ask: GangAsk, memory_bytes: int) -> GangAsk:
+    """Return the ask of one replica on one whole device as it holds half of it, with so much of its memory."""
+    wanted = ask.each.devices
+    assert wanted is not None, "only what has a device is paired"
+    half = msgspec.structs.replace(wanted, share_milli=HALF_MILLI, share_memory_bytes=memory_bytes)
+    return msgspec.structs.replace(ask, each=msgspec.structs.replace(ask.each, devices=half))

@@ -9,6 +9,7 @@ from penstock.core.model.dependencies import DependencyKind as DependencyKind
 from penstock.core.model.dependencies import compacted
 from penstock.core.model.gang import GangAsk as GangAsk
 from penstock.core.model.gang import GroupAsk as GroupAsk
+from penstock.core.model.gang import Pairing, PartedFrom, halved
 from penstock.core.model.gang import Topology as Topology
 from penstock.core.model.gang import TopologyScope as TopologyScope
 from penstock.core.model.ids import (
@@ -25,7 +26,6 @@ from penstock.core.model.ids import (
     UserName,
 )
 from penstock.core.model.measured import Measured, UseMark
-from penstock.core.model.pairing import Pairing, PartedFrom, halved
 from penstock.core.model.progress import Progress
 
 JobState = Literal["waiting", "starting", "running", "suspended", "stopping", "succeeded", "failed", "cancelled"]

@@ -1,34 +1,19 @@
-"""Two jobs on one device: what each of them holds of it, and when a pool puts jobs together."""
+"""Two jobs on one device: when a pool puts them together and parts them, and the events of it.
 
-from functools import lru_cache
+What each of the two holds is in `gang.py`: agents load that.
+"""
 
 import msgspec
-from msgspec.structs import replace
 
 from penstock.core.model.event import Event
-from penstock.core.model.gang import GangAsk
+from penstock.core.model.gang import Pairing
 from penstock.core.model.ids import AttemptNumber, JobId
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI
 
-HALF_MILLI = WHOLE_DEVICE_MILLI // 2
 PAIR, PART = "pair", "part"
 """Rules by which a job leaves its device: to join another one on its device, and to leave the other one."""
 PARTED_MAX = 16
 """Jobs from which a job was parted that are remembered, the last ones."""
-
-
-class Pairing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An attempt holds half of its device; the job `other` holds the other half, or held it last."""
-
-    other: JobId
-    memory_bytes: int
-    """Its part of the device's memory."""
-    step_us: int = 0
-    """How long its step took alone, microseconds; 0 where that is not known."""
-    why: str = ""
-    """Why they were put together, for people."""
-    since_ms: int = 0
-    """Unix ms."""
 
 
 class DeviceShared(Event, tag=True, frozen=True, omit_defaults=True):
@@ -44,13 +29,6 @@ class DeviceShareEnded(Event, tag=True, frozen=True, omit_defaults=True):
 
     job_id: JobId
     attempt: AttemptNumber
-
-
-class PartedFrom(msgspec.Struct, frozen=True):
-    """A job was parted from this other one, and when (unix ms)."""
-
-    job: JobId
-    parted_ms: int
 
 
 class SharingSettings(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -94,12 +72,3 @@ class SharingSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 def _within(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
         raise ValueError(f"{name} is {value}; expected {least} to {most}")
-
-
-@lru_cache(maxsize=4_096)
-def halved(ask: GangAsk, memory_bytes: int) -> GangAsk:
-    """Return the ask of one replica on one whole device as it holds half of it, with so much of its memory."""
-    wanted = ask.each.devices
-    assert wanted is not None, "only what has a device is paired"
-    half = replace(wanted, share_milli=HALF_MILLI, share_memory_bytes=memory_bytes)
-    return replace(ask, each=replace(ask.each, devices=half))

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.core.model.cluster import Pool
+from penstock.core.model.gang import Pairing, halved
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import Attempt, GangAsk, Job, ReplicaPlace
-from penstock.core.model.pairing import Pairing, SharingSettings, halved
+from penstock.core.model.pairing import SharingSettings
 from penstock.core.place.capacity import NodeCapacity
 from penstock.core.place.fit import closed_refusal, needs_of, place_free
 from penstock.core.preempt.consolidate import can_move, move_cost

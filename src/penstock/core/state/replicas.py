@@ -6,9 +6,10 @@ from msgspec.structs import replace
 
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import AttemptAllocated, AttemptEnded, DeviceShared, DeviceShareEnded
+from penstock.core.model.gang import PartedFrom
 from penstock.core.model.ids import JobId, Rank
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica
-from penstock.core.model.pairing import PARTED_MAX, PartedFrom
+from penstock.core.model.pairing import PARTED_MAX
 from penstock.core.state import tables
 from penstock.core.state.failures import next_failure
 
