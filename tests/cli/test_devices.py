@@ -2,6 +2,9 @@
 
 import pytest
 
+from penstock.api.devices import DeviceRow
+from penstock.cli.devices import power_text
+
 
 @pytest.fixture
 def closed(penstock):
@@ -18,6 +21,16 @@ def test_devices_are_listed_with_what_they_do(penstock, closed):
     assert ["closed: by " in line and ": fan [red]broken" in line for line in lines[:2]] == [False, True]
     assert " free " in lines[0]
     assert {line.split()[0] for line in penstock("devices", "list").out.splitlines()[2:]} == {"n1", "n2"}
+
+
+@pytest.mark.parametrize(
+    ("power_mw", "limit_mw", "shown"),
+    [(310_000, 400_000, "310 of 400 W"), (310_000, None, "310 W"), (None, 400_000, "")],
+)
+def test_power_is_shown_with_its_limit(power_mw, limit_mw, shown):
+    known = {"id": "n1/0", "node": "n1", "index": 0, "vendor": "nvidia", "model": "A100", "pool": "p", "state": "free"}
+    row = DeviceRow(**known, memory_bytes=80 * 2**30, power_mw=power_mw, power_limit_mw=limit_mw)
+    assert power_text(row) == shown
 
 
 def test_programs_get_devices_as_the_api_has_them(penstock, closed):

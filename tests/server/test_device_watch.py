@@ -189,5 +189,20 @@ def test_the_log_keeps_what_a_replica_used_of_its_devices(watched: Server, jobs:
         say(watched, index)
 
 
+def test_the_limit_of_power_of_a_pool_is_set_on_its_devices_and_taken_back(watched: Server):
+    def limits() -> set[int | None]:
+        return {row.power_limit_mw for row in watched.client.devices(node="n1").devices}
+
+    for index in range(DEVICES):
+        say(watched, index, power_mw=380_000, power_limit_mw=400_000)
+    watched.client.configure({"set": ["pools.default.device_power_limit=300"]})
+    until(lambda: limits() == {300_000}, "each of them keeps to it")
+    assert watched.client.device("n1", 0).device.power_mw == 300_000
+    watched.client.configure({"set": ["pools.default.device_power_limit="]})
+    until(lambda: limits() == {400_000}, "each of them has its own limit again")
+    for index in range(DEVICES):
+        say(watched, index)
+
+
 def say(server: Server, index: int, **said: object) -> None:
     (folder_of(server) / str(index)).write_text(json.dumps(said), encoding="utf-8")

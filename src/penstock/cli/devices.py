@@ -69,7 +69,7 @@ def _all_of(client: "Client", name: str) -> tuple[list[DeviceRow], dict[str, lis
 
 
 def _cells(row: DeviceRow) -> tuple[str, ...]:
-    used, celsius, milliwatts = row.memory_used_bytes, row.temperature_c, row.power_mw
+    used, celsius = row.memory_used_bytes, row.temperature_c
     memory = format_size(row.memory_bytes)
     return (
         row.node,
@@ -79,8 +79,16 @@ def _cells(row: DeviceRow) -> tuple[str, ...]:
         f"{row.use_milli / 10:.0f} %" if row.use_milli is not None else "",
         f"{format_size(used)} of {memory}" if used is not None else memory,
         f"{celsius} C" if celsius is not None else "",
-        f"{milliwatts / 1000:.0f} W" if milliwatts is not None else "",
+        power_text(row),
     )
+
+
+def power_text(row: DeviceRow) -> str:
+    """Return what a device draws, of its limit where that is known; '' where it does not report it."""
+    if row.power_mw is None:
+        return ""
+    limit = f" of {row.power_limit_mw / 1000:.0f}" if row.power_limit_mw is not None else ""
+    return f"{row.power_mw / 1000:.0f}{limit} W"
 
 
 def state_text(row: DeviceRow) -> str:

@@ -83,6 +83,13 @@ class Amd(ByTools):
         files = [device.files for device in devices]
         return files if [device.index for device in devices] == list(range(len(devices))) and all(files) else []
 
+    def limit_power(self, sources: Sources, uuid: str, limit_mw: int) -> str:
+        """Keep a device to a limit (mW), 0: to its own; return '' or why it is not."""
+        from penstock.devices import amd_power
+
+        pci = next((one.pci for one in _kernel(sources).devices if uuid and one.uuid == uuid), "")
+        return amd_power.limit_power(sources, pci, limit_mw) if pci else "the kernel does not know its address"
+
     def closed_files(self, given: Iterable[Device], here: Iterable[Device]) -> tuple[str, ...]:
         """Return the files of all AMD devices but those given; none where these are not all known by their ids."""
         if not any(self._real(device) for device in here):

@@ -88,6 +88,12 @@ class Nvidia:
         whole = replace(reading, devices=devices, processes=processes, findings=_said_once(findings))
         return as_devices(whole, self._parts_alone)
 
+    def limit_power(self, sources: Sources, uuid: str, limit_mw: int) -> str:
+        """Keep a device to a limit (mW), 0: to its own; return '' or why it is not."""
+        from penstock.devices import nvidia_power
+
+        return nvidia_power.limit_power(sources, uuid, limit_mw)
+
     def closed_files(self, given: Iterable[Device], here: Iterable[Device]) -> tuple[str, ...]:
         """Return the files of the other devices; none where the files of the given ones are unknown.
 

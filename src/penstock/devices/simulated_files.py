@@ -5,8 +5,9 @@ file says in JSON is what the device reports: fields of `DeviceFacts`, and `find
 well; one that is missing is a device that is gone. `use_each_milli` and `memory_each_bytes` are what each process that
 has it open adds to its use and its memory: so programs that share a device are simulated, too. `slowdown_milli` is for
 programs that pace themselves by it: how long a step takes beside another program, in thousandths of its time alone.
-Three further files are for tests: `every` holds the seconds between two readings; as drivers do to those who call them,
-`hang` holds the seconds that each reading takes, and `crash` ends the provider.
+`power-limits` has what a tool of a vendor would have set. Three further files are for tests: `every` holds the seconds
+between two readings; as drivers do to those who call them, `hang` holds the seconds that each reading takes, and
+`crash` ends the provider.
 """
 
 import os
@@ -20,9 +21,12 @@ from penstock.core.model.resources import Device
 from penstock.devices.holders import holders
 from penstock.devices.provider import Sources
 from penstock.devices.reading import FINDINGS, DeviceFacts, Finding, ProcessFacts, Reading, short
+from penstock.privatefiles import write_whole
 
 UUID = "SIM-"
 PROC = Path("/proc")
+LIMITS = "power-limits"
+"""The file that plays the limits of power which a vendor's tool has set (mW), by device."""
 
 
 class _Said(msgspec.Struct):
@@ -46,6 +50,14 @@ class _Said(msgspec.Struct):
 
 
 _NOT_FACTS = ("findings", "use_each_milli", "memory_each_bytes", "slowdown_milli")
+
+
+def _within(said: _Said, limit_mw: int) -> _Said:
+    """Return what a device reports that keeps to a limit of power; 0: to its own."""
+    if limit_mw:
+        said.power_limit_mw = min(limit_mw, said.power_limit_mw or limit_mw)
+        said.power_mw = None if said.power_mw is None else min(limit_mw, said.power_mw)
+    return said
 
 
 class SimulatedFiles:
@@ -73,13 +85,13 @@ class SimulatedFiles:
             os._exit(70)
         if hang := sources.read(f"{self._folder}/hang"):
             time.sleep(float(hang))
-        devices, findings, processes = [], [], list[ProcessFacts]()
+        devices, findings, processes, limits = [], [], list[ProcessFacts](), self._limits(sources)
         for path in sources.glob(self.files[0]):
             if not (name := path.rpartition("/")[2]).isdecimal():
                 continue
             known = DeviceFacts(index=int(name), uuid=f"{UUID}{name}", files=(path,))
             try:
-                said = msgspec.json.decode(sources.read(path) or "{}", type=_Said)
+                said = _within(self._said(sources, name), limits.get(name, 0))
             except msgspec.DecodeError as error:
                 findings.append(Finding(code="unreadable", text=short(f"{path}: {error}"), index=known.index))
                 devices.append(known)
@@ -95,6 +107,32 @@ class SimulatedFiles:
                 code = one.code if one.code in FINDINGS else "unhealthy"
                 findings.append(msgspec.structs.replace(one, code=code, index=known.index, uuid=known.uuid))
         return Reading(devices=tuple(devices), processes=tuple(processes), findings=tuple(findings))
+
+    def limit_power(self, sources: Sources, uuid: str, limit_mw: int) -> str:
+        """Keep a device to a limit (mW), 0: to its own; return '' or why it is not."""
+        index, limits = uuid.removeprefix(UUID), self._limits(sources)
+        try:
+            own_mw = self._said(sources, index).power_limit_mw
+        except msgspec.DecodeError as error:
+            return short(str(error))
+        limits.pop(index, None)
+        if limit_mw and not (own_mw and limit_mw >= own_mw):
+            limits[index] = limit_mw
+        try:
+            write_whole(self._folder / LIMITS, msgspec.json.encode(limits), synced=False)
+        except OSError as error:
+            return str(error)
+        return ""
+
+    def _limits(self, sources: Sources) -> dict[str, int]:
+        try:
+            return msgspec.json.decode(sources.read(f"{self._folder}/{LIMITS}") or "{}", type=dict[str, int])
+        except msgspec.DecodeError:
+            return {}
+
+    def _said(self, sources: Sources, name: str) -> _Said:
+        """Raises: msgspec.DecodeError where the file of the device says nothing that can be read."""
+        return msgspec.json.decode(sources.read(f"{self._folder}/{name}") or "{}", type=_Said)
 
     def closed_files(self, given: Iterable[Device], here: Iterable[Device]) -> tuple[str, ...]:
         """Return nothing: these files are closed to nobody."""

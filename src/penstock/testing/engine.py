@@ -282,7 +282,7 @@ class FakeNode:
                     self._end(action.key, ExitInfo(signal=9))
                 case agent.CheckSelf():
                     self._state.on_checked(NodeCheck(passed=True))
-                case agent.Forget() | agent.Inspect():
+                case agent.Forget() | agent.Inspect() | agent.SetPowerLimit():
                     pass
 
     def _spawn(self, order: StartReplica) -> None:

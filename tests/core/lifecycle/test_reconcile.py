@@ -1,9 +1,11 @@
 """What a node has to do so that what is there becomes what should be there."""
 
-from penstock.core.messages.orders import Acknowledge, StartReplica, StopReplica
+from penstock.core.messages.orders import Acknowledge, LimitPower, StartReplica, StopReplica
 from penstock.core.messages.reports import ReplicaKey, ReplicaSeen
+from penstock.core.model.cluster import Pool
+from penstock.core.model.events import ConfigChanged
 from penstock.core.model.jobs import ExitInfo
-from penstock.testing.builders import node
+from penstock.testing.builders import config, node
 from penstock.testing.harness import World, cluster
 
 
@@ -112,3 +114,13 @@ def test_two_live_attempts_never_share_a_port():
     last = w.submit(1)
     w.cycle()
     assert w.job(last).attempt.port == 20_000
+
+
+def test_the_limit_of_power_of_its_pool_is_ordered_where_a_node_keeps_to_another():
+    w = World(node("a", 1), node("b", 1, pool="p"), pools=(Pool("default", device_power_limit_mw=300_000), Pool("p")))
+    assert [w.report(name, power_limit_mw=mw) for name in "ab" for mw in (None, 300_000, 0, 250_000)] == [
+        *([], [], [LimitPower(300_000)], [LimitPower(300_000)]),
+        *([], [LimitPower(0)], [], [LimitPower(0)]),
+    ]
+    w.emit(ConfigChanged(config(pools=(Pool("default"), Pool("p"))), "operator"))
+    assert w.report("a", power_limit_mw=300_000) == [LimitPower(0)]

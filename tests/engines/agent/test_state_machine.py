@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.messages.orders import Acknowledge, FreezeReplica, SaveReplica, StopReplica, ThawReplica
-from penstock.core.messages.reports import ProgressSeen, ReplicaKey, ReplicaSeen
+from penstock.core.messages.orders import Acknowledge, FreezeReplica, LimitPower, SaveReplica, StopReplica, ThawReplica
+from penstock.core.messages.reports import NodeCheck, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.jobs import ExitInfo
 from penstock.engines.agent import state_machine as br
 from penstock.engines.agent.state_machine import (
@@ -15,6 +15,7 @@ from penstock.engines.agent.state_machine import (
     Freeze,
     KillAll,
     ReplicaEntry,
+    SetPowerLimit,
     Spawn,
     Thaw,
 )
@@ -300,6 +301,16 @@ def test_the_next_thing_to_do_is_never_in_the_past_for_long():
     assert agent.agent_state.due_ms(connected=False) == 500
     agent.agent_state.on_time(500)
     assert agent.agent_state.due_ms(connected=False) == 10_001
+
+
+def test_a_limit_of_power_is_passed_on_and_inventories_say_what_is_kept():
+    agent = Agent()
+    assert agent.order(LimitPower(300_000)) == [SetPowerLimit(300_000)]
+    assert agent.report(HEARTBEAT_MS).report.power_limit_mw is None
+    agent.agent_state.power_limit_mw = 300_000
+    assert agent.report(2 * HEARTBEAT_MS).report.power_limit_mw == 300_000
+    agent.agent_state.on_checked(NodeCheck(passed=True))
+    assert agent.report(2 * HEARTBEAT_MS).report.power_limit_mw is None, "not in what is said between them"
 
 
 @given(

@@ -335,6 +335,12 @@ export type CheckpointSpec = {
   interval_ms?: number;
 };
 
+/** What was sent. */
+export type ChunksAnswer = {
+  chunks: number;
+  new_bytes: number;
+};
+
 /** Why a device gets no new work. */
 export type ClosureView = {
   code: string;
@@ -1201,6 +1207,7 @@ export type JobSpec = {
   preempts?: boolean;
   notify?: Array<string>;
   workload_class?: "api" | "data" | "inference" | "training";
+  snapshot?: string;
 };
 
 /** A request was accepted; a job of an array has an event of its own. */
@@ -1484,6 +1491,14 @@ export type NewReversal = {
 export type NewSecret = {
   value: string;
   tenant: string;
+};
+
+/** A snapshot that jobs shall start in; without `files` it is asked whether the server has it. */
+export type NewSnapshot = {
+  snapshot: string;
+  files?: Array<SnapshotFile>;
+  base?: string;
+  removed?: Array<string>;
 };
 
 /** For whom, what for, and for how long. */
@@ -1771,6 +1786,7 @@ export type Pool = {
   replicas_per_device?: number;
   power_limit_mw?: number;
   sharing?: SharingSettings;
+  device_power_limit_mw?: number;
 };
 
 export type PoolList = {
@@ -2231,6 +2247,17 @@ export type SignInBegun = {
   code_verifier: string;
   expires_ms: number;
 };
+
+/** What the server has of a snapshot. */
+export type SnapshotAnswer = {
+  snapshot: string;
+  complete: boolean;
+  files_known: boolean;
+  missing: Array<string>;
+};
+
+/** One file of a snapshot; `path` is relative to the folder, with `/` between its parts. */
+export type SnapshotFile = Array<unknown>;
 
 /** A notice about a tenant's spending. Each is given once. */
 export type SpendingNoted = {

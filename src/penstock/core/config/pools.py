@@ -25,6 +25,7 @@ from penstock.core.config.reader import Reader
 from penstock.core.config.sharing import SHARING
 from penstock.core.model import cluster as c
 from penstock.core.model.ids import NodeName, is_node_name
+from penstock.core.model.measured import POWER_MAX_MW
 from penstock.core.model.quantities import MILLI, format_time, parse_milli, parse_part_milli
 from penstock.core.model.resources import OVERSUBSCRIPTION_MAX, Virtualization
 from penstock.core.order.extension import NAME_CHARACTERS
@@ -158,6 +159,14 @@ POOL = Section(
             at="power_limit_mw",
         ),
         "sharing": section("when jobs that say `shareable` share a device", SHARING),
+        "device_power_limit": number(
+            "watts that each of its devices may draw, set by the vendor's tool where it can be",
+            "a number of watts from 1, such as 300",
+            low=MILLI,
+            high=POWER_MAX_MW,
+            default=0,
+            at="device_power_limit_mw",
+        ),
         "virtualization": Field(_read_virtualization, {"enum": list(VIRTUALIZATIONS)}, "kinds of device sharing"),
     },
 )

@@ -10,6 +10,7 @@ from penstock.core.messages.orders import (
     Addressed,
     CheckNode,
     FreezeReplica,
+    LimitPower,
     Order,
     SaveReplica,
     StartReplica,
@@ -173,7 +174,17 @@ def reconcile(state: State, report: NodeReport) -> list[Order]:
     orders += [StopReplica(seen.key, 0, "not current") for seen in foreign(state, report)]
     if report.inventory:
         orders += _missing_starts(state, report)
+        orders += _power_limit(state, report)
     return orders
+
+
+def _power_limit(state: State, report: NodeReport) -> list[Order]:
+    """Return the order that brings the limit of a node's devices to that of its pool, if it differs."""
+    node = state.nodes.get(report.node)
+    if node is None or report.power_limit_mw is None:
+        return []
+    wanted_mw = state.config.device_power_limits.get(node.spec.pool, 0)
+    return [LimitPower(wanted_mw)] if wanted_mw != report.power_limit_mw else []
 
 
 def _differing(job: Job, seen: ReplicaSeen) -> list[Order]:

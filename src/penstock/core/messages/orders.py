@@ -93,6 +93,12 @@ class CheckNode(msgspec.Struct, frozen=True, tag=True):
     """For /bin/sh; empty: the agent's own check."""
 
 
+class LimitPower(msgspec.Struct, frozen=True, tag=True):
+    """From now on each device of the node may draw this much (mW); 0: what its vendor lets it draw."""
+
+    limit_mw: int
+
+
 class Acknowledge(msgspec.Struct, frozen=True, tag=True):
     """The exit of this replica is in the log: the node may forget it."""
 
@@ -100,7 +106,15 @@ class Acknowledge(msgspec.Struct, frozen=True, tag=True):
 
 
 Order = (
-    StartReplica | StopReplica | FreezeReplica | ThawReplica | SaveReplica | InspectReplica | CheckNode | Acknowledge
+    StartReplica
+    | StopReplica
+    | FreezeReplica
+    | ThawReplica
+    | SaveReplica
+    | InspectReplica
+    | CheckNode
+    | LimitPower
+    | Acknowledge
 )
 
 

@@ -152,6 +152,9 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     that is not among them has no fault any more. None: as before."""
     figures: NodeFigures | None = None
     """Now and then."""
+    power_limit_mw: int | None = None
+    """In an inventory: to what it keeps the power of its devices, as it was ordered last; 0: to nothing. None: it has
+    no devices whose power it could limit."""
     leaving: bool = False
     """The agent is shutting down: with an inventory without live replicas this is its last report."""
 

@@ -163,6 +163,8 @@ class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
     """How much its devices that jobs hold may be expected to draw together (`core/order/expected_power.py`); 0: any."""
     sharing: SharingSettings = SharingSettings()
     """When jobs that say `shareable` are put together on one device, and when they are parted again."""
+    device_power_limit_mw: int = 0
+    """How much each of its devices may draw: agents set it by the vendor's tool; 0: what its vendor lets it draw."""
 
     @property
     def parts(self) -> Sharing:
@@ -401,6 +403,11 @@ class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def power_limits(self) -> dict[PoolName, int]:
         """The power (mW) that devices in use may draw together, of pools that have such a limit."""
         return {pool.name: pool.power_limit_mw for pool in self.pools if pool.power_limit_mw}
+
+    @cached_property
+    def device_power_limits(self) -> dict[PoolName, int]:
+        """The power (mW) that each device may draw, of pools that have such a limit."""
+        return {pool.name: pool.device_power_limit_mw for pool in self.pools if pool.device_power_limit_mw}
 
     @cached_property
     def sharing(self) -> dict[PoolName, Sharing]:

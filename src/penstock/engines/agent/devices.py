@@ -24,6 +24,7 @@ from penstock.privatefiles import write_whole
 
 if TYPE_CHECKING:
     from penstock.devices.meter import Held, Meter
+    from penstock.devices.power_keeper import PowerKeeper
     from penstock.devices.samples import DeviceSample
     from penstock.devices.watch import DeviceWatch
     from penstock.engines.agent.watchdog import Watchdog
@@ -54,7 +55,9 @@ class NodeDevices:
     def __init__(self, spec: NodeSpec, folder: Path, replicas: Replicas, selector: selectors.BaseSelector) -> None:
         self._spec, self._replicas, self._selector = spec, replicas, selector
         self._simulated = folder / "devices"
+        self._folder = folder
         self._watch: DeviceWatch | None = None
+        self._power: PowerKeeper | None = None
         self._check_at_ms = self._figures_at_ms = 0
         self._exits: dict[ReplicaKey, tuple[ExitInfo, int, int]] = {}
         """Kept back: until that many samples have been taken, or that time (ms)."""
@@ -86,6 +89,8 @@ class NodeDevices:
             self._keep_measured()
         if self._watchdog is not None:
             self._watchdog.turn(now_ms)
+        if self._power is not None:
+            self._power.turn(now_ms)
         failed = self._replicas.device_faults()
         if not self._watch.samples:
             return DeviceNews(failed, OthersLoad()) if failed else None
@@ -117,6 +122,7 @@ class NodeDevices:
         """Return figures when they are due: now and then, and when a provider falls silent or answers again."""
         condition = self._watch.condition if self._watch is not None else None
         notes = condition.notes() if condition is not None else ()
+        notes += self._power.notes if self._power is not None else ()
         if notes == self._notes and now_ms < self._figures_at_ms:
             return None
         changed, self._notes = notes != self._notes, notes
@@ -239,6 +245,18 @@ class NodeDevices:
         if self._watch is not None:
             self._keep_measured()
             self._watch.end(self._closed)
+        if self._power is not None:
+            self._power.end()
+
+    @property
+    def power_limit_mw(self) -> int | None:
+        """To what the power of the devices is kept, as it was ordered; 0: to nothing; None: there are none to keep."""
+        return self._power.limit_mw if self._power is not None else None
+
+    def limit_power(self, limit_mw: int) -> None:
+        """Keep the power of the devices to this from now on; 0: to nothing."""
+        if self._power is not None:
+            self._power.limit(limit_mw)
 
     def _begin(self, now_ms: int) -> bool:
         self._check_at_ms = now_ms + FOLDER_CHECK_MS
@@ -248,6 +266,7 @@ class NodeDevices:
             return False
         from penstock.devices.condition import Host
         from penstock.devices.meter import Meter
+        from penstock.devices.power_keeper import PowerKeeper
         from penstock.devices.watch import DeviceWatch
         from penstock.engines.agent.watchdog import Watchdog
 
@@ -255,6 +274,7 @@ class NodeDevices:
         host = Host(is_ours=lambda pid: pid in self._owners(), started=procfs.start_ticks, user_of=_user_of)
         self._watch, self._meter = DeviceWatch(self._spec.devices, arguments, host), Meter(self._known)
         self._watchdog = Watchdog(self._replicas)
+        self._power = PowerKeeper(self._spec.devices, self._folder, arguments)
         return True
 
     def _owners(self) -> dict[int, ReplicaKey]:

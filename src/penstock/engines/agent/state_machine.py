@@ -20,6 +20,7 @@ from penstock.core.messages.orders import (
     CheckNode,
     FreezeReplica,
     InspectReplica,
+    LimitPower,
     Order,
     SaveReplica,
     StartReplica,
@@ -111,7 +112,13 @@ class CheckSelf(msgspec.Struct, frozen=True):
     command: str
 
 
-Action = CheckSelf | Spawn | AskToStop | AskToSave | Freeze | Thaw | KillAll | Forget | Inspect
+class SetPowerLimit(msgspec.Struct, frozen=True):
+    """Keep the devices to a limit of power (mW); 0: to none."""
+
+    limit_mw: int
+
+
+Action = CheckSelf | SetPowerLimit | Spawn | AskToStop | AskToSave | Freeze | Thaw | KillAll | Forget | Inspect
 
 
 class ReplicaEntry(msgspec.Struct):
@@ -173,6 +180,7 @@ class AgentState:
         self._devices: DeviceNews | None = None
         self._devices_changed = False
         self._figures: NodeFigures | None = None
+        self.power_limit_mw: int | None = None  # as an inventory says it
         self.leaving = False
         """The agent is shutting down: nothing starts here any more."""
         self._next_heartbeat_ms = 0
@@ -218,6 +226,8 @@ class AgentState:
     def _take(self, order: Order, now_ms: int) -> list[Action]:
         if isinstance(order, CheckNode):
             return [CheckSelf(order.command)]
+        if isinstance(order, LimitPower):
+            return [SetPowerLimit(order.limit_mw)]
         entry = self.entries.get(order.key)
         if isinstance(order, Acknowledge):
             if entry is not None and entry.state == "exited":
@@ -381,14 +391,8 @@ class AgentState:
             return None
         full = now_ms >= self._next_heartbeat_ms
         fresh = any(seq == 0 for seq, _ in self._progress)
-        if (
-            not full
-            and not self._changed
-            and not fresh
-            and not self._inspected
-            and self._check is None
-            and not self._devices_changed
-        ):
+        others = self._check is not None or self._devices_changed or self._inspected
+        if not (full or self._changed or fresh or others):
             return None
         if full:
             self._next_heartbeat_ms = now_ms + self.heartbeat_ms
@@ -415,6 +419,7 @@ class AgentState:
             others=news.others if news is not None else None,
             faults=news.faults if news is not None else None,
             figures=self._figures,
+            power_limit_mw=self.power_limit_mw if full else None,
             leaving=self.leaving,
         )
         self._inspected.clear()

@@ -232,6 +232,7 @@ class Worker:
                 self._state.on_inspected(seen)
         if (news := self._devices.turn(now_ms, connected=self._socket is not None)) is not None:
             self._state.on_devices(news)
+        self._state.power_limit_mw = self._devices.power_limit_mw
         for key, info in self._devices.released(now_ms, ending=self._ending):
             self._state.on_gone(key, info)
         if (figures := self._devices.figures(now_ms)) is not None:
@@ -285,6 +286,8 @@ class Worker:
                     self._replicas.kill(action.key)
                 case br.Forget():
                     self._replicas.forget(action.key)
+                case br.SetPowerLimit():
+                    self._devices.limit_power(action.limit_mw)
                 case br.CheckSelf():
                     self._inspector.check(action.command, self._data.root)
                 case br.Inspect():

@@ -251,7 +251,7 @@ class SimNode:
                         agent_state.on_gone(action.key, ExitInfo(problem="it was never there"))
                 case br.CheckSelf():
                     agent_state.on_checked(NodeCheck(True) if self._claims is None else self._claims.check())
-                case br.Forget() | br.AskToSave() | br.Inspect():
+                case br.Forget() | br.AskToSave() | br.Inspect() | br.SetPowerLimit():
                     pass
         self._journal()
 
