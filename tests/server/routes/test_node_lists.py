@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.client import ApiProblem
+from penstock.server.routes.nodes import NodeEntries
 from penstock.testing.server import InProcessServer
 
 CLUSTER = {
@@ -82,3 +83,17 @@ def test_a_word_that_the_list_does_not_know_is_refused_with_the_nearest(nodes, q
         nodes.client.node_list(**query)
     assert (refused.value.details.status, refused.value.problems[0].code) == (422, code)
     assert hint in refused.value.problems[0].hint
+
+
+def test_entries_are_kept_until_something_of_their_node_changes():
+    with InProcessServer(CLUSTER) as server:
+        entries, state = NodeEntries(), server.service.controller.state
+        first = {one.name: one for one in entries.of(state)}
+        assert all(first[one.name] is one for one in entries.of(state))
+        server.client.submit({"command": "sleep 3600", "devices": 4})
+        server.advance(1)
+        held = {one.name: one for one in entries.of(state)}
+        assert [name for name in first if held[name] is not first[name]] == ["a1"]
+        assert (first["a1"].free, held["a1"].free) == (4, 0)
+        server.client.drain("c1")
+        assert {one.name: one.state for one in entries.of(state)}["c1"] == "draining"

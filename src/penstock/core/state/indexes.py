@@ -23,6 +23,7 @@ from penstock.core.place.capacity import Counted, NodeCapacity, NodeShape, shape
 from penstock.core.place.index import ClusterIndex
 from penstock.core.place.workload_mix import Requests
 from penstock.core.state.arrays import ArrayTurns
+from penstock.core.state.charges import Charges
 from penstock.core.state.copy_on_write import ByJob, ByNode, Moments
 from penstock.core.state.dependants import Dependants
 from penstock.core.state.idleness import is_marked
@@ -77,8 +78,7 @@ class Indexes:
         self.time_limited: set[JobId] = set()
         """Attempts whose time is limited."""
         self.usage: dict[UsageKey, UsageOverTime] = {}
-        self.charges: dict[JobId, UsedAmounts] = {}
-        """The charge of each attempt in the use of its queue, until it has ended."""
+        self.charges = Charges()
         self.bound: frozenset[PoolName] = frozenset()
         """Pools whose use is also counted separately."""
         self.sharing: Mapping[PoolName, Sharing] = {}
@@ -277,7 +277,8 @@ class Indexes:
         if attempt.port:
             self.ports.add((attempt.replicas[0].place.node, attempt.port))
         self._hold(job, [replica for replica in attempt.replicas if replica.holds])
-        charge = self.charges[job.id] = charge_of(job, self.nodes)
+        charge = charge_of(job, self.nodes)
+        self.charges.put(job, charge)
         self._use(job, charge, now_ms, half_life_ms)
         self._count_active(job, 1)
 
@@ -300,7 +301,8 @@ class Indexes:
                 free = self.free[place.node].put_back(given, place.devices, place.slots)
                 self._set_free(place.node, free.take(kept, place.devices, place.slots))
         self._use(old, self.charges[old.id], now_ms, half_life_ms, -1)
-        charge = self.charges[new.id] = charge_of(new, self.nodes)
+        charge = charge_of(new, self.nodes)
+        self.charges.put(new, charge)
         self._use(new, charge, now_ms, half_life_ms)
         self._count_active(old, -1)
         self._count_active(new, 1)
@@ -377,7 +379,7 @@ class Indexes:
                 if not load.devices[index]:
                     del load.devices[index]
             self._set_free(place.node, frees.without(self.free[place.node], each, place, -1))
-        self.charges[job.id] = self.charges[job.id].plus(given, -1)
+        self.charges.put(job, self.charges[job.id].plus(given, -1))
         self._use(job, given, now_ms, half_life_ms, -1)
 
     def _set_free(self, node: NodeName, free: NodeCapacity) -> None:

@@ -3,6 +3,7 @@
 Each function states the good case. All of them recount from jobs and nodes, never from the caches they check.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -18,6 +19,7 @@ from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.place import mig
 from penstock.core.place.capacity import NodeCapacity, shape_of, unheld
 from penstock.core.state.arrays import ArrayTurns
+from penstock.core.state.charges import HeldAlike, alike_of
 from penstock.core.state.closed_devices import closed_devices_are_kept_back
 from penstock.core.state.dependants import EXACT_MAX
 from penstock.core.state.idleness import is_marked
@@ -133,11 +135,14 @@ def use_matches_jobs(state: State) -> Iterable[str]:
     ends: list[tuple[int, JobId]] = []
     unending: list[tuple[int, JobId]] = []
     evictable: dict[tuple[str, int], int] = {}
+    held: Counter[HeldAlike] = Counter()
     for job in state.jobs.values():
         if job.attempt is None:
             continue
         key = (job.spec.queue, job.spec.tenant)
-        charge = charge_of(job, state.nodes).of_pool(job.placed.pool, state.config.counted_pools)
+        charge = charge_of(job, state.nodes)
+        held[alike_of(job, charge)] += 1
+        charge = charge.of_pool(job.placed.pool, state.config.counted_pools)
         found[key] = found.get(key, UsedAmounts()).plus(charge)
         if job.spec.preemptible:
             kind = (job.spec.ask.pool, job.spec.priority)
@@ -149,6 +154,8 @@ def use_matches_jobs(state: State) -> Iterable[str]:
     kept = {key: share.now for key, share in state.indexes.usage.items() if share.now != UsedAmounts()}
     if kept != found:
         yield f"use by queue {kept} differs from {found}"
+    elif dict(state.indexes.charges.alike) != held:
+        yield f"numbers of what attempts hold {state.indexes.charges.alike} differ from {held}"
     if list(state.indexes.ends) != sorted(ends):
         yield f"expected ends {list(state.indexes.ends)} differ from {sorted(ends)}"
     if list(state.indexes.unending) != sorted(unending):

@@ -1,19 +1,17 @@
 """Use of each quota: by queue and tenant, with guaranteed, borrowed and lent amounts, and the holders."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from penstock.core.model.answers import Holder, QuotaRow
 from penstock.core.model.cluster import ShownHolders
-from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
+from penstock.core.model.ids import PoolName, QueueName, TenantName, UserName
 from penstock.core.order.queues import TENANT_PREFIX, QueueNode, QueueTree
-from penstock.core.order.usage_over_time import UsedAmounts
+from penstock.core.state.charges import HeldAlike
 from penstock.core.state.quota_notes import PERIOD_MS, Key, QuotaSaid
 from penstock.core.state.snapshot import Snapshot
-from penstock.core.state.usage import charge_of, whole_total
+from penstock.core.state.usage import whole_total
 
 
 def quota_rows(snapshot: Snapshot, now_ms: int, said: Mapping[Key, QuotaSaid] | None = None) -> list[QuotaRow]:
@@ -95,23 +93,19 @@ def seen_holders(found: Sequence[Holder], sees: Callable[[TenantName], bool], ot
     return sorted(own, key=lambda one: (one.tenant, one.resource, -one.used, one.user, one.queue))
 
 
-def holders(snapshot: Snapshot, charges: Mapping[JobId, UsedAmounts] = MappingProxyType({})) -> list[Holder]:
+def holders(alike: Mapping[HeldAlike, int], quota_pools: Container[PoolName]) -> list[Holder]:
     """Return the present holders, the largest first within each tenant.
 
     Args:
-        charges: what attempts are charged, where that is known.
+        alike: the numbers of attempts that hold the same.
+        quota_pools: pools with quotas of their own: what is held there is also listed by pool.
     """
-    nodes = snapshot.nodes
-    alike = Counter(
-        (job.spec.tenant, job.user, job.spec.queue, job.placed.pool, charges.get(job.id) or charge_of(job, nodes))
-        for job in snapshot.running.values()
-    )  # most jobs of a user ask for the same
     sums: dict[tuple[TenantName, UserName, QueueName, str], list[int]] = {}
     for (tenant, user, queue, pool, charge), jobs in alike.items():
         amounts = {"devices": charge.device_milli, "cpus": charge.cpu_milli, "memory": charge.memory_bytes}
         amounts["storage"] = charge.storage_bytes
         amounts |= {f"devices:{model}": milli for model, milli in charge.models}
-        if pool in snapshot.config.quota_pools:
+        if pool in quota_pools:
             amounts |= {f"{pool}/{resource}": amount for resource, amount in amounts.items()}
         for resource, amount in amounts.items():
             if amount:

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Annotated, Any, NamedTuple
+from functools import cached_property
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query
 from starlette.responses import Response
@@ -16,6 +17,7 @@ from penstock.core.model.cluster import Node
 from penstock.core.model.errors import nearest
 from penstock.core.model.ids import NodeName
 from penstock.core.model.resources import Device
+from penstock.core.place.capacity import NodeCapacity
 from penstock.core.state.state import State
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow
@@ -37,17 +39,19 @@ from penstock.server.views.cluster import node_view
 
 OF_SIGHT = frozenset({"drain_reason", "devices", "jobs", "shut_to"})
 """Fields that depend on who asks."""
+ModelUse = tuple[str, str, str]
+"""Vendor, model, and `free`, `used`, `unhealthy` or `closed`."""
 NodePath = Annotated[str, Path(max_length=63, description="name of the node")]
 
 
-class NodeEntry(NamedTuple):
-    """A node and what of it is held, as it is filtered and counted."""
+class NodeEntry:
+    """A node and what of it is held, as it is filtered and counted. A value: what is derived is worked out once."""
 
-    name: NodeName
-    node: Node
-    held: frozenset[int]
-    """Indexes of devices that are held, as a whole or in parts."""
-    free_cpu_milli: int
+    def __init__(self, node: Node, held: frozenset[int], free_cpu_milli: int) -> None:
+        self.name, self.node = node.spec.name, node
+        self.held = held
+        """Indexes of devices that are held, as a whole or in parts."""
+        self.free_cpu_milli = free_cpu_milli
 
     @property
     def state(self) -> str:
@@ -65,14 +69,46 @@ class NodeEntry(NamedTuple):
         """Return whether a job holds a device or a part of it, or others use it."""
         return device.index in self.held or device.index in self.node.others.devices
 
-    @property
+    @cached_property
     def free(self) -> int:
         """Number of devices that new work can have."""
         return sum(map(self.is_free, self.node.spec.devices))
 
-    @property
+    @cached_property
     def unhealthy(self) -> int:
         return sum(not device.healthy for device in self.node.spec.devices)
+
+    @cached_property
+    def uses(self) -> tuple[tuple[ModelUse, int], ...]:
+        """Number of devices by vendor, model and use."""
+        counts: Counter[ModelUse] = Counter()
+        for device in self.node.spec.devices:
+            used = "used" if self.is_used(device) else "unhealthy" if not device.healthy else ""
+            counts[device.vendor, device.model, used or ("free" if self.open else "closed")] += 1
+        return tuple(counts.items())
+
+
+class NodeEntries:
+    """Keeps the entry of each node for as long as nothing of it changes. Any thread."""
+
+    def __init__(self) -> None:
+        self._kept: dict[NodeName, tuple[Node, NodeCapacity, NodeEntry]] = {}
+
+    def of(self, state: State) -> list[NodeEntry]:
+        """Return all nodes by name."""
+        found, kept = [], {}
+        for name, node in sorted(state.nodes.copy().items()):
+            free = state.indexes.free[name]  # before the load, which changes first
+            known = self._kept.get(name)
+            if known is None or known[0] is not node or known[1] is not free:
+                load = state.indexes.loads.get(name)
+                devices = list(load.devices.items()) if load else []
+                held = frozenset(index for index, holders in devices if holders)
+                known = node, free, NodeEntry(node, held, free.cpu_milli)
+            kept[name] = known
+            found.append(known[2])
+        self._kept = kept
+        return found
 
 
 def _models(entry: NodeEntry) -> set[str]:
@@ -141,12 +177,14 @@ NODES: ListTable[NodeEntry] = ListTable(
 
 
 def node_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+    entries = NodeEntries()
+
     @app.get("/api/v1/nodes", **returns(api.NodeList))
     async def list_nodes(who: caller, query: Annotated[ListQuery, list_query(NODES)]) -> Response:
         """List nodes with their devices and who holds them; of jobs of others only that they do."""
 
         def work() -> Awaitable[Response]:
-            return backend.pools.reads.run(_listed, backend.state, backend.connected(), who, query)
+            return backend.pools.reads.run(_listed, backend.state, entries, backend.connected(), who, query)
 
         for_all = query.fields and OF_SIGHT.isdisjoint(query.fields)
         return await backend.shared(("nodes", "all" if for_all else who.sight, query.question), work)
@@ -184,32 +222,21 @@ def node_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         return answer(api.DoneAnswer(True))
 
 
-def _listed(state: State, connected: set[NodeName], who: Scope, query: ListQuery) -> Response:
-    page = page_of(NODES, query, entries_of(state))
+def _listed(state: State, entries: NodeEntries, connected: set[NodeName], who: Scope, query: ListQuery) -> Response:
+    page = page_of(NODES, query, entries.of(state))
     views = [node_view(state, one.name, connected=one.name in connected, scope=who) for one in page.rows]
     totals = dict(Counter(one.state for one in page.matching))
     return answer_with(NODES, query, api.NodeList(views, totals, model_totals(page.matching)), page)
 
 
-def entries_of(state: State) -> list[NodeEntry]:
-    """Return all nodes by name. Any thread."""
-    found = []
-    for name, node in sorted(state.nodes.copy().items()):
-        load = state.indexes.loads.get(name)
-        held = frozenset(index for index, holders in list(load.devices.items()) if holders) if load else frozenset()
-        found.append(NodeEntry(name, node, held, state.indexes.free[name].cpu_milli))
-    return found
-
-
 def model_totals(entries: Iterable[NodeEntry]) -> list[api.ModelTotal]:
     """Return the devices of nodes by vendor and model."""
-    counts: Counter[tuple[str, str, str]] = Counter()
+    counts: dict[ModelUse, int] = {}
     for entry in entries:
-        for device in entry.node.spec.devices:
-            used = "used" if entry.is_used(device) else "unhealthy" if not device.healthy else ""
-            counts[device.vendor, device.model, used or ("free" if entry.open else "closed")] += 1
+        for use, devices in entry.uses:
+            counts[use] = counts.get(use, 0) + devices
     found = []
     for vendor, model in sorted({(vendor, model) for vendor, model, _ in counts}):
-        each = [counts[vendor, model, kind] for kind in ("free", "used", "unhealthy", "closed")]
+        each = [counts.get((vendor, model, kind), 0) for kind in ("free", "used", "unhealthy", "closed")]
         found.append(api.ModelTotal(vendor, model, sum(each), *each))
     return found

@@ -30,7 +30,8 @@ def quota_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         def work_out() -> Response:
             snapshot, now_ms = snapshot_beside(backend.state), backend.clock.unix_ms()
             rows = quota_rows(snapshot, now_ms, backend.state.quota_notes.last)
-            return answer(QuotaList(rows, holders(snapshot, backend.state.indexes.charges.copy())))
+            alike = backend.state.indexes.charges.alike.copy()
+            return answer(QuotaList(rows, holders(alike, snapshot.config.quota_pools)))
 
         def seen() -> Response:
             found = msgspec.json.decode(whole.body, type=QuotaList)
