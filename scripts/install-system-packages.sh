@@ -7,6 +7,10 @@ packages=""
 command -v strace >/dev/null 2>&1 || packages="$packages strace"
 command -v setsid >/dev/null 2>&1 || packages="$packages util-linux"
 command -v scontrol >/dev/null 2>&1 || packages="$packages slurm-client"
+# The tests of the Slurm engine start a Slurm of their own, with its accounts; nothing of it starts with the machine.
+for pair in slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd munged:munge mariadbd:mariadb-server; do
+    [ -n "$(PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}")" ] || packages="$packages ${pair#*:}"
+done
 # Fonts of the invoices: Chinese, and one without Chinese to see what becomes of it then.
 ls /usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc >/dev/null 2>&1 || packages="$packages fonts-noto-cjk"
 ls /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf >/dev/null 2>&1 || packages="$packages fonts-dejavu-core"

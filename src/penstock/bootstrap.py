@@ -4,17 +4,19 @@ import contextlib
 import importlib.util
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from penstock.control.service import ControlService
 from penstock.core.config.cluster import ClusterFile
 from penstock.core.config.nodes import VirtualNode
 from penstock.core.messages.orders import Addressed
-from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.errors import InvalidInput, StoreError
+from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.resources import Device
 from penstock.devices.host import host_resources
 from penstock.devices.installed import discovered
@@ -23,7 +25,7 @@ from penstock.devices.simulated import simulated
 from penstock.engines.local.launch import living
 from penstock.engines.local.nodes import specs, this_machine
 from penstock.engines.processes.paths import DataFolder
-from penstock.ports import Engine
+from penstock.ports import Clock, Engine
 from penstock.server.http.transport import Transport, transport_of
 from penstock.starts import whole
 from penstock.store.address import Address, Store, open_store
@@ -31,6 +33,7 @@ from penstock.store.succession import kept_address, refuse_other
 
 if TYPE_CHECKING:
     from penstock.engines.kubernetes.api.credentials import Access
+    from penstock.engines.slurm.reading import Begun
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +84,12 @@ class ServeOptions(msgspec.Struct, frozen=True):
     """ConfigMap of the server's namespace that declares queues; empty: none."""
     shadow: bool = False
     """Other schedulers decide about the cluster: it is only watched."""
+    slurm: bool = False
+    """Jobs of a Slurm cluster are the jobs; this machine is no node then."""
+    refresh_s: float = 30.0
+    """Time between two questions to Slurm for all jobs."""
+    history_days: int = 7
+    """How far back jobs of Slurm's accounts are read into an empty log."""
 
 
 def options_of(raw: Mapping[str, Any]) -> ServeOptions:
@@ -100,6 +109,9 @@ def options_of(raw: Mapping[str, Any]) -> ServeOptions:
         context=raw.get("context", ""),
         queue_config=raw.get("queue_config", ""),
         shadow=raw.get("shadow", False),
+        slurm=raw.get("slurm", False),
+        refresh_s=raw.get("refresh_s", 30.0),
+        history_days=raw.get("history_days", 7),
     )
 
 
@@ -161,6 +173,63 @@ def access_of(options: ServeOptions) -> "Access | None":
     from penstock.engines.kubernetes.api.credentials import from_kubeconfigs, in_cluster
 
     return from_kubeconfigs(options.kubeconfigs, options.context) if options.kubeconfigs else in_cluster()
+
+
+def slurm_begun(
+    options: ServeOptions, store: Store | None, clock: Clock, config: ClusterConfig | None, name: str
+) -> "Begun | None":
+    """Return how a server beside Slurm begins, with the history in its log; None for any other server.
+
+    Args:
+        store: None for a standby, which writes none.
+        config: put in force where the log is empty; None: what it has.
+    Raises: as `control.slurm_begin.begin`.
+    """
+    if not options.slurm:
+        return None
+    from penstock.control.slurm_begin import begin
+    from penstock.engines.slurm.reading import NOTHING_READ
+
+    if store is None:
+        return NOTHING_READ
+    return begin(store, clock, config, name=name, history_days=options.history_days)
+
+
+class Following(Engine, Protocol):
+    """An engine that follows a cluster."""
+
+    def connected(self) -> set[NodeName]:
+        """Return the nodes that the server has taken in. Any thread."""
+        ...
+
+
+def following(
+    options: ServeOptions,
+    access: "Access | None",
+    begun: "Begun | None",
+    service: ControlService,
+    started: Callable[[Following, Callable[[JobId], str] | None], None],
+) -> Coroutine[Any, Any, None] | None:
+    """Return what follows the cluster that the server has, until cancelled; None where it has none.
+
+    Args:
+        started: gets the engine, which takes orders from then on, and what gives the words of the cluster's own
+            scheduler about a job that waits, or '' (any thread); None where there is no other scheduler.
+    """
+    if begun is not None:
+        from penstock.control.slurm import follow_slurm
+
+        return follow_slurm(begun, service, lambda engine: started(engine, engine.said_of), options.refresh_s)
+    if access is None:
+        return None
+    from penstock.control.pods import follow_cluster
+    from penstock.engines.kubernetes.engine import KubernetesEngine
+    from penstock.engines.kubernetes.shadow.engine import ShadowEngine
+
+    def began(engine: KubernetesEngine | ShadowEngine) -> None:
+        started(engine, engine.said_of if isinstance(engine, ShadowEngine) else None)
+
+    return follow_cluster(access, service, began, options.queue_config, shadow=options.shadow)
 
 
 def measured(declared: ClusterFile | None, nodes: Sequence[NodeSpec]) -> list[str]:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 import uvloop
@@ -22,14 +22,17 @@ from penstock import starts
 from penstock.bootstrap import (
     Engines,
     FieldsFormatter,
+    Following,
     RealClock,
     ServeOptions,
     access_of,
+    following,
     measured,
     node_specs,
     opened_store,
     options_of,
     read_once,
+    slurm_begun,
 )
 from penstock.cli.output import EXIT_CODES
 from penstock.control import gc as collector
@@ -41,7 +44,7 @@ from penstock.core.config.cluster import ClusterFile
 from penstock.core.messages.orders import Order
 from penstock.core.model.errors import PenstockError, StaleEpoch
 from penstock.core.model.events import Record
-from penstock.core.model.ids import NodeName
+from penstock.core.model.ids import JobId, NodeName
 from penstock.devices.installed import discovered, present
 from penstock.engines.agent import tls
 from penstock.engines.agent.server_side import AgentLinks
@@ -82,11 +85,6 @@ from penstock.store.address import Address, address_of, open_seat, remember
 from penstock.store.folder_snapshots import FolderSnapshots
 from penstock.web.pages import WebPages
 
-if TYPE_CHECKING:  # heavy, and an extra
-    from penstock.engines.kubernetes.api.credentials import Access
-    from penstock.engines.kubernetes.engine import KubernetesEngine
-    from penstock.engines.kubernetes.shadow.engine import ShadowEngine
-
 log = logging.getLogger(__name__)
 
 LOG_CHECK_S = 1.0
@@ -119,7 +117,9 @@ def serve(options: ServeOptions) -> None:
     limits = read_limits(limits_file) if options.limits_file or kept_limits.exists() else Limits()
     address = address_of(data.log, read_once(options.store_file), data.store_address)
     lock = hold_server_lock(data, shared=bool(address.url))
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL if options.slurm else signal.SIG_IGN
+    )  # how Slurm's commands end counts
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_S)
     try:
@@ -147,7 +147,8 @@ class _Running:
         self._unix = listen_in(data.root)
         self._store = opened_store(address, data, options.store_wait_s, switch=options.switch_store)
         self._cluster_access = access_of(options)
-        self._nodes = node_specs(declared, data) if self._cluster_access is None else []
+        local = self._cluster_access is None and not options.slurm
+        self._nodes = node_specs(declared, data) if local else []
         self._admission = Admission(data, self._nodes, measured(declared, self._nodes))
         name = f"{socket.gethostname()}:{os.getpid()}"
         self._seat = open_seat(address, name=name, at=advertised(options.transport, self._port))
@@ -155,8 +156,11 @@ class _Running:
             self._store, self._clock, name=name, check_invariants=options.check_invariants, shadow=options.shadow
         )
         self._no_longer_waits: Callable[[], None] = lambda: None
-        if self._seat is None or self._seat.take():
-            self._controller.open(declared.config if declared and options.cluster_file else None)
+        leads = self._seat is None or self._seat.take()
+        config = declared.config if declared and options.cluster_file else None
+        self._slurm = slurm_begun(options, self._store if leads else None, self._clock, config, name)
+        if leads:
+            self._controller.open(config)
         else:
             self._controller.follow()
         self._local_agents = LocalAgents(data, self._nodes, respawn=options.respawn_agents)
@@ -178,7 +182,7 @@ class _Running:
             self._folders.fetch,
         )
         self._engines = Engines(self._engine)
-        self._pods: KubernetesEngine | ShadowEngine | None = None
+        self._pods: Following | None = None
         self._agents = LoopThread("penstock-agents")
         self._security.on_change = self._engine.hang_up
         self._tokens = LocalTokens(data.root / "tokens.json")
@@ -295,8 +299,7 @@ class _Running:
         refused = partial(self._backend.access.note, "node_refused")
         events = CheckedEvents(self._service, self._admission, self._censor.report, refused)
         agent_port = await asyncio.wrap_future(self._agents.run(self._engine.start("127.0.0.1", events)))
-        if self._cluster_access is not None:
-            self._follow_cluster(self._cluster_access)
+        self._follow_cluster()
         self._announce(agent_port)
         self._no_longer_waits()
         for keeper in (
@@ -320,20 +323,18 @@ class _Running:
 
         return NewDevices(self._local_agents, self._admission, said, present, discovered, time.monotonic)
 
-    def _follow_cluster(self, access: "Access") -> None:
-        """Start the engine of the cluster, on the agents' loop: that is where answers to nodes are given."""
-        from penstock.control.pods import follow_cluster
-        from penstock.engines.kubernetes.shadow.engine import ShadowEngine
+    def _follow_cluster(self) -> None:
+        """Start the engine of a cluster, where there is one, on the agents' loop: answers to nodes are given there."""
 
-        def started(engine: "KubernetesEngine | ShadowEngine") -> None:
+        def started(engine: Following, said_of: Callable[[JobId], str] | None) -> None:
             self._pods = engine
-            if isinstance(engine, ShadowEngine):
-                self._backend.said_elsewhere = engine.said_of
+            if said_of is not None:
+                self._backend.said_elsewhere = said_of
             self._engines.add(engine)
 
-        options = self._options
-        following = follow_cluster(access, self._service, started, options.queue_config, shadow=options.shadow)
-        self._agents.run(following).add_done_callback(self._led)
+        follows = following(self._options, self._cluster_access, self._slurm, self._service, started)
+        if follows is not None:
+            self._agents.run(follows).add_done_callback(self._led)
 
     def _connected(self) -> set[NodeName]:
         return self._engine.connected() | (self._pods.connected() if self._pods is not None else set())

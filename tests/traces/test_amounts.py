@@ -5,8 +5,9 @@ import pytest
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.formats.numbers import moment_ms, seconds_to_ms, whole_number
+from penstock.formats.slurm_tres import TresAmounts, tres
 from penstock.traces import TraceError, load
-from penstock.traces.loaders.slurm_amounts import TresAmounts, gres, tres
+from penstock.traces.loaders.slurm_amounts import gres
 
 GIB = 2**30
 

@@ -134,6 +134,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "penstock up --cluster cluster.yaml",
         "penstock up --engine kubernetes",
         "penstock up --engine kubernetes --shadow",
+        "penstock up --engine slurm --shadow",
     ),
     "down": ("penstock down",),
     "store backup": ("penstock store backup log.penstock",),

@@ -28,9 +28,21 @@ if TYPE_CHECKING:
     from penstock.engines.processes.paths import DataFolder
 
 SERVER = "penstock.wire"
-ENGINES = ("local", "kubernetes")
+ENGINES = ("local", "kubernetes", "slurm")
 QUEUE_CONFIG = "penstock-queues"
 OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+QueueConfigOption = Annotated[
+    str, typer.Option(help="ConfigMap of that namespace with the key queues.yaml, followed; empty: none.")
+]
+ShadowOption = Annotated[
+    bool, typer.Option("--shadow", help="Only watch what other schedulers do in the cluster; write nothing to it.")
+]
+RefreshOption = Annotated[
+    float, typer.Option(help="Beside Slurm: seconds between two questions for all jobs.", min=5, max=3600)
+]
+HistoryOption = Annotated[
+    int, typer.Option(help="Beside Slurm: days of its accounts that a new log begins with.", min=0, max=3650)
+]
 START_WAIT_S = 30.0
 """For a server to answer; then for each further node to become ready."""
 NODE_WAIT_S = 0.25
@@ -66,18 +78,16 @@ def up(
     standby: Annotated[
         bool, typer.Option("--standby", help="Start as a standby of the leading server; needs a store.")
     ] = False,
-    engine: Annotated[str, typer.Option(help="What runs the jobs: local, or kubernetes (pods).")] = "local",
+    engine: Annotated[str, typer.Option(help="What runs the jobs: local, kubernetes (pods), or slurm.")] = "local",
     kubeconfig: Annotated[
         Path | None,
         typer.Option(envvar="KUBECONFIG", help="Kubeconfig of the cluster, or several; in a pod its service account."),
     ] = None,
     context: Annotated[str, typer.Option(help="Context of the kubeconfig; its current one by default.")] = "",
-    queue_config: Annotated[
-        str, typer.Option(help="ConfigMap of that namespace with the key queues.yaml, followed; empty: none.")
-    ] = QUEUE_CONFIG,
-    shadow: Annotated[
-        bool, typer.Option("--shadow", help="Only watch what other schedulers do in the cluster; write nothing to it.")
-    ] = False,
+    queue_config: QueueConfigOption = QUEUE_CONFIG,
+    shadow: ShadowOption = False,
+    refresh: RefreshOption = 30.0,
+    history: HistoryOption = 7,
     foreground: Annotated[bool, typer.Option(help="Run in the foreground.")] = False,
     respawn: Annotated[bool, typer.Option(help="Restart agents that die.")] = True,
     json: JsonOption = False,
@@ -98,6 +108,8 @@ def up(
         "names": name or [],
         "respawn_agents": respawn,
         **_engine_options(engine, kubeconfig, context, queue_config, shadow=shadow),
+        "refresh_s": refresh,
+        "history_days": history,
     }
     checked(transport_of(options))
     folder = folder_here()
@@ -121,8 +133,10 @@ def _engine_options(
         if context:
             raise InvalidInput("--context needs --engine kubernetes")
         if shadow:
-            raise InvalidInput("--shadow needs --engine kubernetes")
+            raise InvalidInput("--shadow needs --engine kubernetes or slurm")
         return {}
+    if engine == "slurm":
+        return _slurm_options(context, shadow=shadow)
     if queue_config and OBJECT_NAME.fullmatch(queue_config) is None:
         expected = f"the name of a ConfigMap such as {QUEUE_CONFIG}"
         raise InvalidInput(f"--queue-config is '{queue_config}', expected {expected}")
@@ -130,6 +144,18 @@ def _engine_options(
         "kubernetes": True, "kubeconfigs": _kubeconfigs(kubeconfig), "context": context, "queue_config": queue_config,
         "shadow": shadow,
     }  # fmt: skip
+
+
+def _slurm_options(context: str, *, shadow: bool) -> dict[str, object]:
+    from penstock.engines.slurm.commands import require_programs
+
+    if context:
+        raise InvalidInput("--context needs --engine kubernetes")
+    if not shadow:
+        hint = "with --shadow it watches a cluster that Slurm schedules, and writes nothing to it"
+        raise InvalidInput("--engine slurm needs --shadow", hint=hint)
+    require_programs()
+    return {"slurm": True, "shadow": True}
 
 
 def _kubeconfigs(given: Path | None) -> list[str]:

@@ -82,9 +82,17 @@ def seen_end(tx: Transaction, job: Job, attempt: Attempt) -> None:
     if outcome in ("succeeded", "failed"):
         finish(tx, tx.state.jobs[job.id], outcome, detail)
     elif job.cancel_requested:
-        finish(tx, tx.state.jobs[job.id], "cancelled", "its pods were deleted")
+        finish(tx, tx.state.jobs[job.id], "cancelled", _why_cancelled(attempt))
     else:
         tx.emit(JobRequeued(job.id, outcome))
+
+
+def _why_cancelled(attempt: Attempt) -> str:
+    """Return what is said of the end of an attempt that another scheduler was asked to end."""
+    said = next((r.exit.problem for r in attempt.replicas if r.exit is not None and r.exit.stop_sent), "")
+    if attempt.scheduler == "slurm":
+        return said or "cancelled in Slurm"
+    return "its pods were deleted"
 
 
 def _stop_rest(tx: Transaction, job: Job, attempt: Attempt) -> None:

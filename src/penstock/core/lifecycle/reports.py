@@ -214,8 +214,8 @@ def on_time(tx: Transaction) -> None:
     for job_id in sorted(state.indexes.time_limited):
         job = state.jobs[job_id]
         attempt, limit_ms = job.attempt, job.spec.time_limit_ms
-        if attempt is None or not attempt.running_ms or attempt.stop is not None:
-            continue
+        if attempt is None or not attempt.running_ms or attempt.stop is not None or attempt.scheduler:
+            continue  # one of another scheduler is stopped by that
         if attempt.worked_ms(now_ms) >= limit_ms:
             tx.emit(AttemptStopRequested(job_id, attempt.number, "time_limit", job.spec.grace_ms))
     for job_id in sorted(state.indexes.wait_limited):

@@ -3,52 +3,18 @@
 Source of the formats: https://slurm.schedmd.com/sacct.html (ReqMem, AllocTRES) and tres.html.
 """
 
-from typing import NamedTuple
-
-from penstock.core.config.ask import REPLICAS_MAX
-from penstock.core.model.jobs import GangAsk, GroupAsk
-from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
-from penstock.formats.numbers import number, whole_number, within
-from penstock.formats.slurm import read_gres, size_bytes, tres_items
+from penstock.core.model.jobs import GangAsk
+from penstock.core.model.resources import Resources
+from penstock.formats.slurm import read_gres, size_bytes
+from penstock.formats.slurm_tres import CPUS_MAX, DEVICES_MAX, NODES_MAX, count_of, spread, tres
 from penstock.traces.loaders.shapes import WIDTH_MAX
 from penstock.traces.loaders.table import TextTable
-
-CPUS_MAX = 1_000_000
 
 SHAPE_COLUMNS = (
     "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES", "NNodes", "AllocNodes", "NCPUS", "AllocCPUS", "ReqCPUS", "ReqMem"
 )  # fmt: skip
 Key = tuple[str, ...]
 """Cells of `SHAPE_COLUMNS`, in that order; empty where a column is missing."""
-
-
-class TresAmounts(NamedTuple):
-    """Trackable resources of a whole job; 0 and empty where unknown."""
-
-    cpus: int = 0
-    memory_bytes: int = 0
-    nodes: int = 0
-    gpus: int = 0
-    model: str = ""
-
-
-def tres(text: str) -> TresAmounts:
-    """Return the amounts in `cpu=4,mem=16G,node=1,gres/gpu=2,gres/gpu:a100=2`. Raises: ValueError."""
-    cpus = memory = nodes = gpus = of_models = 0
-    model = ""
-    for name, value in tres_items(text):
-        if name == "cpu":
-            cpus = _count(value, CPUS_MAX)
-        elif name == "mem":
-            memory = size_bytes(value)
-        elif name == "node":
-            nodes = _count(value, REPLICAS_MAX)
-        elif name == "gres/gpu":
-            gpus = _count(value, REPLICAS_MAX * WIDTH_MAX)
-        elif name.startswith("gres/gpu:"):
-            of_models += _count(value, REPLICAS_MAX * WIDTH_MAX)
-            model = model or name.removeprefix("gres/gpu:")
-    return TresAmounts(cpus, memory, nodes, gpus or of_models, model)
 
 
 def gres(text: str, nodes: int) -> tuple[int, str]:
@@ -76,7 +42,7 @@ def _gpus(item: str) -> tuple[int, str]:
     found = read_gres(item.replace("gres/", "").removeprefix("gres:"))
     if found is None or found.name != "gpu":
         return 0, ""
-    if found.count > REPLICAS_MAX * WIDTH_MAX:
+    if found.count > DEVICES_MAX:
         raise ValueError(item)
     return found.count, found.kind
 
@@ -97,7 +63,7 @@ def ask_of(table: TextTable, key: Key) -> GangAsk:
 def _ask(key: Key) -> GangAsk:
     allocated, requested, allocated_gres, requested_gres, nodes_of, more_nodes, ncpus, cpus_of, cpus_asked, memory = key
     known = tres(allocated or requested)
-    nodes = known.nodes or _first(REPLICAS_MAX, nodes_of, more_nodes) or 1
+    nodes = known.nodes or _first(NODES_MAX, nodes_of, more_nodes) or 1
     cpus = known.cpus or _first(CPUS_MAX, cpus_of, ncpus, cpus_asked)
     gpus, model = known.gpus, known.model
     if not gpus and (allocated_gres or requested_gres):
@@ -106,19 +72,7 @@ def _ask(key: Key) -> GangAsk:
     if -(-gpus // nodes) > WIDTH_MAX:
         raise ValueError(gpus)
     host = Resources(-(-1000 * cpus // nodes), -(-memory_bytes // nodes))
-    return _spread(gpus, nodes, host, (model,) if model else ())
-
-
-def _spread(gpus: int, nodes: int, host: Resources, models: tuple[str, ...]) -> GangAsk:
-    """Return one replica a node; where the devices do not divide, the first nodes have one more."""
-    each, rest = divmod(gpus, nodes)
-
-    def ask(count: int) -> ReplicaAsk:
-        return ReplicaAsk(host, DeviceAsk(count, models=models) if count else None)
-
-    if not rest:
-        return GangAsk(nodes, ask(each))
-    return GangAsk(rest, ask(each + 1), others=(GroupAsk(nodes - rest, ask(each)),))
+    return spread(gpus, nodes, host, (model,) if model else ())
 
 
 def _memory(text: str, nodes: int, cpus: int) -> int:
@@ -133,10 +87,4 @@ def _memory(text: str, nodes: int, cpus: int) -> int:
 
 
 def _first(most: int, *cells: str) -> int:
-    return next((_count(cell, most) for cell in cells if cell), 0)
-
-
-def _count(text: str, most: int) -> int:
-    """Return a whole number; large ones are written with a unit of thousands, as in `1.5K`."""
-    factor = 1000 if text[-1:] == "K" else 1
-    return within(round(number(text[:-1]) * 1000) if factor > 1 else whole_number(text), 0, most)
+    return next((count_of(cell, most) for cell in cells if cell), 0)

@@ -1,0 +1,1 @@
+"""Beside a running Slurm, read-only."""

@@ -1,0 +1,168 @@
+"""Nodes towards the server: each says hello with what Slurm says of it, and reports which replicas stand on it.
+
+A node keeps its lease for as long as Slurm lists it and does not call it down: what ends on it, Slurm says.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from penstock.core.messages.orders import Acknowledge, Order
+from penstock.core.messages.reports import NodeReport, ReplicaKey, ReplicaSeen, SeenState
+from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.ids import Epoch, Incarnation, NodeName
+from penstock.core.model.jobs import ExitInfo
+from penstock.engines.slurm.nodes import SlurmNode, node_spec
+from penstock.engines.slurm.server import ShadowServer
+
+log = logging.getLogger(__name__)
+
+INCARNATION = Incarnation("slurm")
+"""The same for ever: which processes are gone, Slurm says by the states of jobs."""
+ALIVE_S = 5.0
+AGAIN_S = 1.0
+"""A node whose session was closed says hello again after this long."""
+
+
+class _Session:
+    """The engine's side of one node's session."""
+
+    def __init__(self, nodes: "StandingNodes", name: NodeName) -> None:
+        self._nodes, self.name = nodes, name
+        self.welcomed = False
+
+    def welcome(self, epoch: Epoch, lease_ms: int, heartbeat_ms: int) -> None:
+        self.welcomed = True
+        self._nodes.touch(self.name)
+
+    def taken(self, report_seq: int, orders: Sequence[Order], *, accepted: bool) -> None:
+        if not accepted:
+            self.welcomed = False
+            self._nodes.hello(self.name)
+        for order in orders:
+            self._nodes.obey(order)
+
+    def refuse(self, reason: str) -> None:
+        log.warning("the server refuses a node", extra={"node": self.name, "reason": reason})
+
+    def close(self) -> None:
+        self.welcomed = False
+        asyncio.get_running_loop().call_later(AGAIN_S, partial(self._nodes.hello, self.name))
+
+
+class StandingNodes:
+    """The nodes. Everything runs on the engine's loop."""
+
+    def __init__(self, server: ShadowServer) -> None:
+        self._server = server
+        self._specs: dict[NodeName, NodeSpec] = {}
+        self._sessions: dict[NodeName, _Session] = {}
+        self._standing: dict[NodeName, dict[ReplicaKey, SeenState]] = {}
+        self._exits: dict[NodeName, dict[ReplicaKey, ExitInfo]] = {}
+        self._of: dict[ReplicaKey, NodeName] = {}
+        self._touched: dict[NodeName, None] = {}
+        self._seq = 0
+        self.ended: list[ReplicaKey] = []
+        """Replicas whose ends are in the log since this was last looked at."""
+
+    # What Slurm says.
+
+    def see(self, nodes: Iterable[SlurmNode]) -> None:
+        """Take what Slurm says of all nodes: new ones say hello, those that are down leave once nothing is on them."""
+        pools = self._server.config().pool_by_name
+        closed, listed = self._server.closed(), set()
+        for node in nodes:
+            name, spec = NodeName(node.name), node_spec(node, pools)
+            if node.gone and not self._standing.get(name):
+                continue
+            listed.add(name)
+            if self._specs.get(name) != spec:
+                self._specs[name] = spec
+                self.hello(name)
+            if closed.get(name, "") != node.closed:
+                self._server.close(name, node.closed)
+        for name in [name for name in self._specs if name not in listed]:
+            self._leave(name)
+
+    def _leave(self, name: NodeName) -> None:
+        session = self._sessions.pop(name, None)
+        if session is not None and session.welcomed:
+            self._server.on_report(replace(self._report(name), leaving=True), session)
+        del self._specs[name]
+        self._touched.pop(name, None)
+
+    def knows(self, name: NodeName) -> bool:
+        return name in self._specs
+
+    def hello(self, name: NodeName) -> None:
+        """Introduce a node as it is now."""
+        spec = self._specs.get(name)
+        if spec is not None:
+            self._sessions[name] = _Session(self, name)
+            self._server.on_hello(spec, INCARNATION, self._sessions[name])
+
+    # What stands on them.
+
+    def stand(self, key: ReplicaKey, node: NodeName, state: SeenState) -> None:
+        """Note that a replica stands on a node, or how it does now."""
+        self._of[key] = node
+        here = self._standing.setdefault(node, {})
+        if here.get(key) != state:
+            here[key] = state
+            self.touch(node)
+
+    def end(self, key: ReplicaKey, info: ExitInfo) -> None:
+        """Note how a replica ended; it is reported until the server has acknowledged it."""
+        node = self._of[key]
+        self._standing.get(node, {}).pop(key, None)
+        self._exits.setdefault(node, {})[key] = info
+        self.touch(node)
+
+    def node_of(self, key: ReplicaKey) -> NodeName:
+        return self._of[key]
+
+    def obey(self, order: Order) -> None:
+        """Take an order. Nothing is ever carried out: that an end is in the log is all that concerns a shadow."""
+        if isinstance(order, Acknowledge) and (node := self._of.pop(order.key, None)) is not None:
+            self._exits.get(node, {}).pop(order.key, None)
+            self.ended.append(order.key)
+
+    def touch(self, name: NodeName) -> None:
+        self._touched[name] = None
+
+    def flush(self) -> None:
+        """Report the nodes of which something is new."""
+        for name in tuple(self._touched):
+            session = self._sessions.get(name)
+            if session is not None and session.welcomed:
+                del self._touched[name]
+                self._server.on_report(self._report(name), session)
+            elif name not in self._specs:  # the server counts what stood there as lost
+                del self._touched[name]
+                for key in tuple(self._exits.get(name, ())):
+                    self.obey(Acknowledge(key))
+
+    def _report(self, name: NodeName) -> NodeReport:
+        self._seq += 1
+        seen = [ReplicaSeen(key, state) for key, state in self._standing.get(name, {}).items()]
+        seen += [ReplicaSeen(key, "exited", exit=info) for key, info in self._exits.get(name, {}).items()]
+        replicas = tuple(sorted(seen, key=lambda one: one.key))
+        return NodeReport(name, INCARNATION, self._seq, inventory=True, replicas=replicas)
+
+    @property
+    def idle(self) -> bool:
+        """Whether all is reported, and all ends are in the log."""
+        return not self._touched and not any(self._exits.values()) and not self.ended
+
+    def connected(self) -> set[NodeName]:
+        """Return the nodes that the server has taken in. Any thread."""
+        return {name for name, session in tuple(self._sessions.items()) if session.welcomed}
+
+    async def keep(self) -> None:
+        """Keep the leases of nodes, until cancelled."""
+        while True:
+            self._server.on_alive([(name, INCARNATION) for name in self.connected()])
+            await asyncio.sleep(ALIVE_S)
