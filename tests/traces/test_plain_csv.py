@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.core.model.cluster import ClusterConfig, NodeSpec, Queue, Tenant
 from penstock.core.model.jobs import GangAsk, GroupAsk, JobSpec, Topology
@@ -74,8 +75,10 @@ specs = st.builds(
     time_limit_ms=st.integers(0, 10**10),
     retries_max=st.integers(0, 3),
     labels=st.lists(st.tuples(words, words), max_size=2).map(tuple),
+    shareable=st.booleans(),
 )
 points = st.dictionaries(st.integers(1, 100), st.integers(0, 10**6), max_size=4).map(lambda d: tuple(sorted(d.items())))
+uses = st.tuples(st.integers(0, 1000), st.integers(0, 10**6).map(lambda mib: mib * 2**20), st.integers(1, 1000))
 works = st.builds(
     Work,
     st.integers(1, 10**11),
@@ -84,6 +87,11 @@ works = st.builds(
     speeds=st.lists(st.tuples(st.sampled_from(["V100", "A=1", "a b"]), st.integers(0, 9999)), max_size=2).map(tuple),
     scaling=points,
     saves=st.booleans(),
+)
+works = st.tuples(works, st.just((None, 0, 1000)) | uses).map(
+    lambda both: replace(
+        both[0], **dict(zip(("busy_milli", "device_memory_bytes", "beside_milli"), both[1], strict=True))
+    )
 )
 seen = st.none() | st.builds(Seen, st.integers(10**12, 10**13), st.integers(10**12, 10**13))
 CONFIG = ClusterConfig(
@@ -144,3 +152,9 @@ def test_a_place_that_cannot_be_written_is_a_trace_error(tmp_path):
         write_csv(load(SAMPLES / "csv" / "least.csv"), tmp_path / "none" / "out.csv")
     with pytest.raises(TraceError, match="can be written"):
         write_csv(msgspec.structs.replace(load(SAMPLES / "csv" / "least.csv"), name="\ud800"), tmp_path / "out.csv")
+
+
+def test_what_is_no_use_of_a_device_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("job,submit,run,use\na,0,60,busy=1001\n")
+    with pytest.raises(TraceError, match="busy=1001"):
+        load(tmp_path / "a.csv")

@@ -30,6 +30,12 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of an elastic job: (replicas, speed in thousandths of one replica's), ascending; empty follows Amdahl's law."""
     saves: bool = False
     """It can save: a stop with notice loses no work, a stop without notice the work since the last save."""
+    busy_milli: int | None = None
+    """Part of the time in which it uses its device, for jobs that may share it; None: not known."""
+    device_memory_bytes: int = 0
+    """What it needs of its device's memory."""
+    beside_milli: int = 1000
+    """Its speed beside another job on its device, in thousandths of its speed alone."""
 
 
 class Seen(msgspec.Struct, frozen=True):

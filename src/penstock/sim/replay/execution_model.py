@@ -49,4 +49,6 @@ def speed_milli(work: Work, job: Job, nodes: Mapping[NodeName, Node]) -> int:
         spread = len({r.place.node for r in attempt.replicas})
         reached, promised = curve.speed_milli(len(attempt.replicas), spread), curve.speed_milli(asked.replicas, 1)
         speed = speed * reached // max(1, promised)
+    if attempt.pairing is not None:
+        speed = speed * work.beside_milli // FULL_SPEED_MILLI
     return max(1, speed)

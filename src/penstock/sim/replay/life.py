@@ -81,6 +81,12 @@ class SimulatedRun(msgspec.Struct, gc=False):
     """Work that it did, at the reference's speed; known once it has stopped."""
     saved_ms: int = 0
     """Of that, the part that is saved."""
+    carried_ms: int = 0
+    """Work that it did before its speed changed."""
+    held_since_ms: int = 0
+    """Since when it holds what it holds now."""
+    held_ms: int = 0
+    """What it held before, in device-milliseconds."""
     by_itself: bool = False
     """It ended by itself."""
 
@@ -95,8 +101,17 @@ class SimulatedRun(msgspec.Struct, gc=False):
         worked_ms = max(0, self.stopped_ms - self.began_ms) if self.began_ms else 0
         interval_ms = life.spec.checkpoint.interval_ms
         saved_ms = worked_ms - worked_ms % interval_ms if cut_off and interval_ms else worked_ms
-        self.work_ms = min(self._work(worked_ms), life.left_ms if most_ms is None else most_ms)
-        self.saved_ms = min(self._work(saved_ms), self.work_ms) if life.work.saves else 0
+        done_ms = self.carried_ms + self._work(worked_ms)
+        self.work_ms = min(done_ms, life.left_ms if most_ms is None else most_ms)
+        saved_ms = self.carried_ms + self._work(saved_ms)  # a change of speed counts as a save
+        self.saved_ms = min(saved_ms, self.work_ms) if life.work.saves else 0
+
+    def change_speed(self, speed_milli: int, from_ms: int) -> None:
+        """Go on at another speed; its end moves."""
+        left_ms = self._work(max(0, self.ends_ms - from_ms))
+        self.carried_ms += self._work(from_ms - self.began_ms)
+        self.began_ms, self.speed_milli = from_ms, speed_milli
+        self.ends_ms = from_ms - (-left_ms * FULL_SPEED_MILLI // speed_milli)
 
     def _work(self, worked_ms: int) -> int:
         return worked_ms * self.speed_milli // FULL_SPEED_MILLI
@@ -106,7 +121,7 @@ def born(job_id: JobId, job: TraceJob) -> Life:
     return Life(job_id, job.submit_ms, job.spec, job.user, job.work, job.work.run_ms, job.name)
 
 
-Happening = Literal[0, 1, 2, 3, 4, 5, 6, 7, 8]
+Happening = Literal[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
 """Kinds of entries of the agenda, in the order in which those of one moment come."""
 ENDED: Happening = 0
 LEFT: Happening = 1
@@ -117,3 +132,4 @@ BACK: Happening = 5
 CANCELLED: Happening = 6
 CHANGED: Happening = 7
 TIME: Happening = 8
+MEASURED: Happening = 9

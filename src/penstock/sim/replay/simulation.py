@@ -29,6 +29,7 @@ from penstock.sim.replay import life as on
 from penstock.sim.replay.counters import Meter
 from penstock.sim.replay.execution_model import FULL_SPEED_MILLI, Physics, speed_milli
 from penstock.sim.replay.life import Life, SimulatedRun, born
+from penstock.sim.replay.sharing import SharedRuns
 from penstock.traces.model import TraceJob, Work
 
 Knows = Literal["declared", "learned", "true"]
@@ -87,9 +88,12 @@ class Simulation:
         self._looks_at_ms = 0
         """The next moment at which time alone calls for a cycle; 0: none is on the agenda."""
         self._forecaster: Forecaster | None = None
+        self._sharing = SharedRuns(self.lives, self.meter, self._current, self.push)
         self._react: dict[type[ev.Event], Callable[[Transaction, Any], None]] = {
             ev.AttemptAllocated: self._allocated,
             ev.AttemptStopRequested: self._asked_to_leave,
+            ev.DeviceShared: self._sharing.changed,
+            ev.DeviceShareEnded: self._sharing.changed,
             ev.AttemptSuspended: self._suspended,
             ev.AttemptResumed: self._resumed,
             ev.AttemptEnded: self._attempt_ended,
@@ -193,6 +197,8 @@ class Simulation:
             self._ends(tx, *about)
         elif kind == on.LEFT:
             self._leaves(tx, *about)
+        elif kind == on.MEASURED:
+            self._sharing.measured(tx, *about)
         elif kind == on.STARTED:
             self._starts(tx, *about)
         elif kind == on.GONE:
@@ -290,7 +296,9 @@ class Simulation:
 
     def _hold(self, job: Job, since_ms: int) -> None:
         assert job.attempt is not None
-        run = self._runs[job.id] = SimulatedRun(job.attempt.number, since_ms, job.ask.device_milli)
+        run = self._runs[job.id] = SimulatedRun(
+            job.attempt.number, since_ms, job.ask.device_milli, held_since_ms=since_ms
+        )
         self.meter.busy_milli += run.device_milli
 
     def _current(self, job_id: JobId, number: AttemptNumber) -> SimulatedRun | None:
@@ -306,6 +314,7 @@ class Simulation:
         ranks = range(len(_replicas(tx.state.jobs[job_id])))
         tx.emit_alike([ev.ReplicaStarted(job_id, number, Rank(rank)) for rank in ranks])
         self._begin(tx.state.jobs[job_id], self.lives[job_id], tx.now_ms, restored=number == 1)
+        self._sharing.begins(tx, job_id, run)
 
     def _begin(self, job: Job, known: Life, now_ms: int, *, restored: bool) -> None:
         """Begin the work; put its end and its time limit on the agenda."""
@@ -393,7 +402,7 @@ class Simulation:
 
     def _attempt_ended(self, tx: Transaction, event: ev.AttemptEnded) -> None:
         run, known = self._runs.pop(event.job_id), self.lives[event.job_id]
-        known.held_device_ms += run.device_milli * (tx.now_ms - run.allocated_ms) // 1000
+        known.held_device_ms += run.held_ms + run.device_milli * (tx.now_ms - run.held_since_ms) // 1000
         known.losses += event.outcome == "lost"
         known.take(run)
         self.meter.busy_milli -= run.device_milli

@@ -17,10 +17,12 @@ from penstock.traces.model import Ending, Work
 
 SPEC_COLUMNS = (
     "name", "devices", "replicas", "replicas_max", "model", "cpus", "memory", "tenant", "queue", "priority", "limit",
-    "retries",
+    "retries", "shareable",
 )  # fmt: skip
-WORK_COLUMNS = ("run", "ends", "speeds", "scaling", "saves", "fails")
+WORK_COLUMNS = ("run", "ends", "speeds", "scaling", "saves", "fails", "use")
 COLUMNS = ("job", "submit", "user", *WORK_COLUMNS, *SPEC_COLUMNS, "started", "ended", "spec")
+FULL_MILLI, MIB = 1000, 2**20
+_USE = ("busy", "mib", "beside")
 ENDS: tuple[Ending, ...] = ("succeeded", "failed", "cancelled")
 PRIORITY_MAX = 10_000
 RETRIES_MAX = 10_000
@@ -41,9 +43,7 @@ def read_work(place: FilePlace, cells: Cells) -> Work:
     ends = next((known for known in ENDS if known == word), None)
     if ends is None:
         raise place.fault("ends", word, "one of " + ", ".join(ENDS), nearest(word, ENDS))
-    saves = cells["saves"]
-    if saves not in ("", "no", "yes"):
-        raise place.fault("saves", saves, "yes or no")
+    saves = _yes(place, cells, "saves")
     speeds = _points(place, cells, "speeds", "relative speeds such as V100=1000;K80=300 (thousandths)")
     scaling = _points(place, cells, "scaling", "sizes and speeds such as 1=1000;2=1900 (thousandths of one replica's)")
     sizes: list[tuple[int, int]] = []
@@ -54,7 +54,25 @@ def read_work(place: FilePlace, cells: Cells) -> Work:
     fails = tuple(
         _cell(place, {"fails": part}, "fails", _duration_ms, "seconds such as 60;120") for part in _parts(cells)
     )
-    return Work(run_ms, ends, fails, speeds, tuple(sizes), saves == "yes")
+    return Work(run_ms, ends, fails, speeds, tuple(sizes), saves, *_read_use(place, cells))
+
+
+def _read_use(place: FilePlace, cells: Cells) -> tuple[int | None, int, int]:
+    """Return the use of a device (thousandths), its memory (bytes), and the speed beside another job."""
+    if not cells["use"]:
+        return None, 0, FULL_MILLI
+    expected = "use, memory and speed beside another job, such as busy=300;mib=8192;beside=900"
+    told = dict(_points(place, cells, "use", expected))
+    busy, beside = told.get("busy", 0), told.get("beside", FULL_MILLI)
+    if not told.keys() <= set(_USE) or busy > FULL_MILLI or not 0 < beside <= FULL_MILLI:
+        raise place.fault("use", cells["use"], expected)
+    return busy, told.get("mib", 0) * MIB, beside
+
+
+def _yes(place: FilePlace, cells: Cells, column: str) -> bool:
+    if cells[column] not in ("", "no", "yes"):
+        raise place.fault(column, cells[column], "yes or no")
+    return cells[column] == "yes"
 
 
 def _parts(cells: Cells) -> list[str]:
@@ -82,6 +100,7 @@ def read_spec(place: FilePlace, cells: Cells, width: int, config: ClusterConfig 
             priority=_cell(place, cells, "priority", _priority, "low, medium, high, or a number from 0 to 10000"),
             retries_max=_cell(place, cells, "retries", _whole(RETRIES_MAX), f"a number up to {RETRIES_MAX}"),
             time_limit_ms=_cell(place, cells, "limit", _duration_ms, "seconds, or a duration such as 8h"),
+            shareable=_yes(place, cells, "shareable"),
         )
     if config is not None:
         queues, tenants = config.queue_by_name, [tenant.name for tenant in config.tenants]

@@ -100,10 +100,17 @@ def _work_cells(work: Work, place: _Place) -> dict[str, str]:
         "scaling": ";".join(f"{size}={speed}" for size, speed in work.scaling),
         "saves": "yes" if work.saves else "",
         "fails": ";".join(map(seconds, work.fails_after_ms)),
+        "use": _use(work),
     }
     if read_work(place, cells) != work:
         raise place.fault("speeds", cells["speeds"], "models without ';', and amounts from 0")
     return cells
+
+
+def _use(work: Work) -> str:
+    if work.busy_milli is None:
+        return ""
+    return f"busy={work.busy_milli};mib={work.device_memory_bytes >> 20};beside={work.beside_milli}"
 
 
 def _spec_cells(spec: JobSpec, width: int, config: ClusterConfig, place: _Place) -> dict[str, str]:
@@ -118,6 +125,7 @@ def _spec_cells(spec: JobSpec, width: int, config: ClusterConfig, place: _Place)
         "priority": str(spec.priority) if spec.priority != PRIORITY_CLASSES["medium"] else "",
         "limit": seconds(spec.time_limit_ms) if spec.time_limit_ms else "",
         "retries": str(spec.retries_max or ""),
+        "shareable": "yes" if spec.shareable else "",
     }
     whole = {**shared, "devices": str(ask.device_total or ""), **_host_cells(ask.host_total)}
     count = seconds(share) if share < WHOLE_DEVICE_MILLI else str(each.device_count or "")
