@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from penstock.core.ledger.consumption import Consumption
+from penstock.core.model.cluster import Tenant
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import (
     AttemptAllocated,
@@ -18,6 +19,7 @@ from penstock.core.model.events import (
     ReplicaFrozen,
 )
 from penstock.core.model.jobs import Dependency, GangAsk
+from penstock.core.model.measured import Measured
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.report.run import build, render, summary
 from penstock.report.run.build import tenant_totals, wait_stats
@@ -66,6 +68,48 @@ def test_parts_of_devices_count_as_parts():
     report = build(w.records, w.now + 4_000)
     assert report.totals.device_held_ms == tenant_totals(report).device_ms == 3_000
     assert (report.steps[-1].held, report.steps[-1].available) == (750, 2_000)
+
+
+def powered():
+    """Return a world in which two tenants' jobs ended of whom energy was measured, and one of whom it was not."""
+    w = WorldOf(node("a", 4), tenants=tuple(Tenant(name) for name in ("quiet", "red", "blue")))
+    jobs = [w.submit(1, tenant=name) for name in ("quiet", "red", "blue")]
+    w.run(*jobs)
+    w.now += 10_000
+    for job, watts in zip(jobs, (None, 300, 500), strict=True):
+        w.exit_replica(job, measured=Measured(powered_ms=8_000, energy_mj=8_000 * watts) if watts else None)
+    return w
+
+
+def test_energy_is_that_of_the_ledger_and_stands_in_the_summary():
+    w = powered()
+    found = build(w.records, w.now)
+    assert {one.tenant: (one.energy_mj, one.powered_ms) for one in found.tenants} == {
+        "quiet": (0, 0), "red": (2_400_000, 8_000), "blue": (4_000_000, 8_000)
+    }  # fmt: skip
+    usage = Consumption(("tenant",), 0, w.now)
+    usage.take(w.records)
+    assert {row.tenant: row.energy_mj for row in usage.rows()} == {one.tenant: one.energy_mj for one in found.tenants}
+    assert summary(found)["totals"]["energy_mj"] == 6_400_000
+    assert [one["powered_ms"] for one in summary(found)["tenants"]] == [8_000, 0, 8_000]
+
+
+def test_energy_of_one_that_ended_while_it_was_suspended_counts():
+    w = WorldOf(node("a", 1, cpus=4))
+    low = w.submit(1, cpus=4, priority=100, on_preempt="suspend")
+    w.run(low)
+    w.emit(AttemptStopRequested(low, 1, "suspended", 1_000), ReplicaFrozen(low, 1, 0), AttemptSuspended(low, 1))
+    w.now += 5_000
+    w.exit_replica(low, measured=Measured(powered_ms=1_000, energy_mj=250_000))
+    assert tenant_totals(build(w.records, w.now)).energy_mj == 250_000
+
+
+def test_the_page_has_energy_where_some_was_measured_and_says_of_how_much(report):
+    w = powered()
+    page = render(build(w.records, w.now))
+    assert "Energy: 1.78 Wh, as nodes measured it of replicas that have ended, over 53.3 % of the device time" in page
+    assert all(said in page for said in ("Energy of devices", "1.11 Wh", "500 W", "measured, mean 400 W a device"))
+    assert "nergy" not in render(report)
 
 
 def test_who_is_suspended_holds_nothing_that_is_shown():

@@ -24,7 +24,8 @@ def build(records: Sequence[Record], until_ms: int) -> RunReport:
     """
     seen = [r for r in records if r.time_ms <= until_ms]
     facts = gather(seen)
-    held = [session for session in sessions(seen) if not session.suspended]
+    all_sessions = list(sessions(seen))
+    held = [session for session in all_sessions if not session.suspended]
     waits, sampling = attribute(seen, until_ms)
     nodes = tuple(_node_row(facts.nodes[name], until_ms) for name in sorted(facts.nodes))
     jobs = tuple(_job_row(i, facts.jobs[i], waits.get(i, ()), until_ms) for i in sorted(facts.jobs))
@@ -38,7 +39,7 @@ def build(records: Sequence[Record], until_ms: int) -> RunReport:
         jobs=jobs,
         bars=_bars(held, facts, until_ms),
         interruptions=breaks,
-        tenants=usage_by_tenant(held, facts, until_ms),
+        tenants=usage_by_tenant(all_sessions, facts, until_ms),
         steps=steps(held, nodes, facts, until_ms, unit),
         unit=unit,
         totals=_totals(jobs, breaks, capacity_totals(held, nodes, until_ms)),
@@ -46,18 +47,26 @@ def build(records: Sequence[Record], until_ms: int) -> RunReport:
     )
 
 
-def usage_by_tenant(held: Iterable[UsageInterval], facts: Facts, until_ms: int) -> tuple[Usage, ...]:
-    """Return totals per tenant, by name, also of those whose jobs never ran."""
+def usage_by_tenant(found_sessions: Iterable[UsageInterval], facts: Facts, until_ms: int) -> tuple[Usage, ...]:
+    """Return totals per tenant, by name, also of those whose jobs never ran.
+
+    Suspended attempts hold nothing that is shown; what their devices used until then is energy all the same.
+    """
     found: dict[str, Usage] = {}
     for job in facts.jobs.values():
         one = found.setdefault(job.submitted.spec.tenant, Usage(job.submitted.spec.tenant))
         one.jobs, one.attempts = one.jobs + 1, one.attempts + len(job.attempts)
     sums: Counter[tuple[str, str]] = Counter()
-    for session in held:
+    for session in found_sessions:
+        sums[session.tenant, "energy"] += session.energy_mj
+        sums[session.tenant, "powered"] += session.powered_ms
+        if session.suspended:
+            continue
         sums[session.tenant, "device"] += session.length_ms(until_ms) * session.amounts.device_milli
         sums[session.tenant, "cpu"] += session.length_ms(until_ms) * session.amounts.cpu_milli
     for name, one in found.items():
         one.device_ms, one.cpu_ms = sums[name, "device"] // 1000, sums[name, "cpu"] // 1000
+        one.energy_mj, one.powered_ms = sums[name, "energy"], sums[name, "powered"]
     return tuple(found[name] for name in sorted(found))
 
 
@@ -69,6 +78,8 @@ def tenant_totals(report: RunReport) -> Usage:
         total.cpu_ms += usage.cpu_ms
         total.attempts += usage.attempts
         total.jobs += usage.jobs
+        total.energy_mj += usage.energy_mj
+        total.powered_ms += usage.powered_ms
     return total
 
 

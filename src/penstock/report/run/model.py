@@ -113,6 +113,10 @@ class Usage(msgspec.Struct):
     cpu_ms: int = 0
     attempts: int = 0
     jobs: int = 0
+    energy_mj: int = 0
+    """Of its devices, as measured; replicas that have not ended are not in it."""
+    powered_ms: int = 0
+    """The device time over which that was measured."""
 
 
 class Interruption(msgspec.Struct, frozen=True):

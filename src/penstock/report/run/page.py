@@ -1,6 +1,8 @@
 """The whole page: one file of HTML with its style, its script and its charts inside, and nothing from elsewhere."""
 
+from penstock.core.model.quantities import format_energy
 from penstock.report.page import document, figure, legend, note, section
+from penstock.report.run.build import tenant_totals
 from penstock.report.run.charts import load_chart
 from penstock.report.run.gantt import gantt
 from penstock.report.run.happened import happened
@@ -69,9 +71,18 @@ def _tiles(report: RunReport) -> str:
         ("Utilisation", percent(held, available), f"of {duration(available)} of {what}"),
         ("Preemptions", f"{totals.preemptions:,}", lost),
         ("Attempts lost with a node", f"{totals.losses:,}", back),
+        *_energy_tile(report),
     )
     parts = (f'<div><dt>{n}</dt><dd class="big">{big}</dd><dd class="more">{more}</dd></div>' for n, big, more in tiles)
     return f'<dl class="tiles">{"".join(parts)}</dl>'
+
+
+def _energy_tile(report: RunReport) -> tuple[tuple[str, str, str], ...]:
+    used = tenant_totals(report)
+    if not used.powered_ms:
+        return ()
+    mean = f"{used.energy_mj / used.powered_ms:,.0f} W a device"
+    return (("Energy of devices", format_energy(used.energy_mj), f"measured, mean {mean}"),)
 
 
 def _steps_lost(report: RunReport, kind: InterruptionKind) -> str:

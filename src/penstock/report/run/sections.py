@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from penstock.core.model.ids import JobId
+from penstock.core.model.quantities import format_energy
 from penstock.core.model.refused import refused_text
 from penstock.report.page import note
 from penstock.report.run.build import tenant_totals
@@ -244,15 +245,22 @@ def _array_rows(members: Sequence[JobRow], listed: Sequence[JobRow], tenants: Se
 
 
 def usage(report: RunReport) -> str:
-    """Return held time per tenant, exactly as billed, with bars for the share of the whole."""
+    """Return held time per tenant, exactly as billed, with bars for the share of the whole, and measured energy."""
     if not report.tenants:
         return note("Nobody used anything.")
     tenants = [t.tenant for t in report.tenants]
     total = tenant_totals(report)
     bodies = [_usage_row(one, total, tenant_class(one.tenant, tenants)) for one in report.tenants]
-    heads = ("tenant", "#jobs", "#attempts", "#device-seconds", "", "#CPU-seconds", "")
+    bodies.append(_usage_row(total, total))
+    heads = ["tenant", "#jobs", "#attempts", "#device-seconds", "", "#CPU-seconds", ""]
     caption = "Time held, from allocation to release"
-    return table(caption, heads, [*bodies, _usage_row(total, total)], "usage")
+    if not total.powered_ms:
+        return table(caption, heads, bodies, "usage")
+    heads += ["#energy", "#mean of a device", ""]
+    caption += ", and the energy of devices"
+    about = f"Energy: {format_energy(total.energy_mj)}, as nodes measured it of replicas that have ended, over "
+    about += f"{percent(total.powered_ms, total.device_ms)} of the device time held."
+    return table(caption, heads, bodies, "usage") + note(about)
 
 
 def _usage_row(one: Usage, total: Usage, css: str = "") -> str:
@@ -261,7 +269,7 @@ def _usage_row(one: Usage, total: Usage, css: str = "") -> str:
     def bar(part: int, whole: int) -> Cell:
         return Cell(track([segment(css, part, whole, percent(part, whole))]) if css else "")
 
-    cells = (
+    cells = [
         Cell(swatch(css, esc(one.tenant)), one.tenant) if css else text(one.tenant),
         number(one.jobs),
         number(one.attempts),
@@ -269,5 +277,12 @@ def _usage_row(one: Usage, total: Usage, css: str = "") -> str:
         bar(one.device_ms, total.device_ms),
         number(one.cpu_ms, f"{one.cpu_ms / 1000:,.1f}"),
         bar(one.cpu_ms, total.cpu_ms),
-    )
+    ]
+    if total.powered_ms:
+        watts = one.energy_mj / one.powered_ms if one.powered_ms else 0
+        cells += [
+            number(one.energy_mj if one.powered_ms else None, format_energy(one.energy_mj)),
+            number(round(watts) if one.powered_ms else None, f"{watts:,.0f} W"),
+            bar(one.energy_mj, total.energy_mj),
+        ]
     return row(cells, "" if css else ' class="sum"')

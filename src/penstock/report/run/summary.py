@@ -24,6 +24,8 @@ def summary(report: RunReport) -> dict[str, Any]:
             "device_ms": usage.device_ms,
             "cpu_ms": usage.cpu_ms,
             "attempts": usage.attempts,
+            "energy_mj": usage.energy_mj,
+            "powered_ms": usage.powered_ms,
             "utilisation_milli": per_mille(totals.device_held_ready_ms, totals.device_available_ms),
             "cpu_utilisation_milli": per_mille(totals.cpu_held_ready_ms, totals.cpu_available_ms),
         },
