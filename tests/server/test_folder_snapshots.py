@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.harness import until
+
 LOOK = 'cat code/part.txt; ./go; stat -c "%a" code code/part.txt go; readlink link; pwd; echo "$PENSTOCK_SCRATCH_DIR"'
 
 
@@ -35,3 +37,33 @@ def test_a_job_runs_in_the_folder_as_it_was_sent(jobs, folder):
     assert folder.name not in where
     assert scratch.endswith(f"{job}/work")
     assert rest[0].startswith(".gitignore code go large.bin link ")
+
+
+def test_every_node_of_a_gang_and_every_attempt_starts_in_it(jobs, folder):
+    name = jobs.client.send_folder(folder).name
+    try_once = 'cat code/part.txt; [ "$PENSTOCK_ATTEMPT" = 2 ]'
+    job = jobs.submit(try_once, workdir={"snapshot": name}, replicas=2, devices=4, retries=1)
+    ended = jobs.ended(job)
+    assert (ended.state, sorted(ended.nodes)) == ("succeeded", ["n1", "n2"])
+    assert [jobs.output(job, 2, rank) for rank in (0, 1)] == ["one\n"] * 2
+
+
+def test_a_snapshot_that_the_server_has_lost_is_said_in_the_end(jobs, server, folder):
+    (folder / "code" / "part.txt").write_text("never unpacked before\n")
+    name = jobs.client.send_folder(folder).name
+    blocker = jobs.submit("sleep 60", replicas=2, devices=4)
+    jobs.state(blocker, "running")
+    job = jobs.submit("cat code/part.txt", workdir={"snapshot": name}, replicas=2, devices=4, max_wait="1h")
+    kept = next(server.data.folder_snapshots.glob("*/snapshots.sqlite"))
+    kept.rename(kept.with_suffix(".away"))
+    try:
+        jobs.client.cancel(blocker)
+        until(lambda: any("there is no snapshot" in text for text in _problems(jobs, job)), "the problem is in the log")
+    finally:
+        kept.with_suffix(".away").rename(kept)
+    assert jobs.ended(job).state == "succeeded"
+
+
+def _problems(jobs, job: int) -> list[str]:
+    events = (one.event for one in jobs.client.job_events(job))
+    return [event.exit.problem for event in events if type(event).__name__ == "ReplicaExited"]

@@ -207,8 +207,6 @@ def _check_size(folder: Path, entries: list[_Entry]) -> None:
 
 def _file(folder: Path, entry: _Entry, former: Cache, cache: Cache) -> fs.SnapshotFile:
     path, about = entry
-    if wrong := fs.path_problem(path):
-        raise InvalidInput(f"{folder / os.fsencode(path).decode(errors='replace')}: {wrong}", hint="rename it")
     if stat.S_ISLNK(about.st_mode):
         target = os.readlink(folder / path)
         if wrong := fs.link_problem(path, target):

@@ -38,20 +38,24 @@ READ_BESIDE_BYTES = 262_144
 """A larger request is read in turn with others of its kind."""
 
 
-async def submit_of(backend: Backend, request: Request, who: Scope, idempotency_key: str = "") -> Submit:
+async def submit_of(
+    backend: Backend, request: Request, who: Scope, idempotency_key: str = "", *, planned: bool = False
+) -> Submit:
     """Return the `Submit` of a request, with all checks that need no decision done.
 
+    Args:
+        planned: it is not submitted: the folders that its jobs start in need not have been sent.
     Raises: ApiError with all problems; the body of a caller who may not submit is not read.
     """
     allow(who.submits_anywhere, "submit jobs")
     with await large_body_of(request, backend.bodies) as body:
         if len(body) <= READ_AT_ONCE_BYTES and not any(word in body for word in ON_DISK):
-            return _submit(backend, body, who, idempotency_key)
+            return _submit(backend, body, who, idempotency_key, planned=planned)
         pool = backend.pools.reads if len(body) <= READ_BESIDE_BYTES else backend.pools.intake
-        return await pool.run(_submit, backend, body, who, idempotency_key)
+        return await pool.run(_submit, backend, body, who, idempotency_key, planned=planned)
 
 
-def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str) -> Submit:
+def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str, *, planned: bool) -> Submit:
     config_seq = backend.state.config_seq  # before anything is looked up in that configuration
     config = backend.state.config
     entries, problems = with_slots(adopted(jobs_of(body), who, config), config)
@@ -69,7 +73,8 @@ def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str) -> 
     made = Submit(entries, who.user, key, digest, account, who.delegated, who.role == "admin", log_bytes)
     if repeated:
         return made  # names unchecked: the key may be of another request, or expired by now
-    made = replace(made, jobs=with_snapshots(entries, who, backend))
+    if not planned:
+        made = replace(made, jobs=with_snapshots(entries, who, backend))
     problems = asked_problems(backend.state, made)
     if problems:
         raise invalid(problems)

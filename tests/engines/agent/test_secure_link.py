@@ -5,6 +5,7 @@ import datetime as dt
 import itertools
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -299,3 +300,31 @@ def test_everything_arrives_however_the_wire_is_cut(files, cuts):
         b"q" * 40_000,
         b"a" * 5_000,
     )
+
+
+def test_a_snapshot_that_is_slow_to_read_keeps_neither_orders_nor_answers_back(server, monkeypatch):
+    go_on, asked = threading.Event(), threading.Event()
+
+    def slow(name, wanted):
+        asked.set()
+        assert go_on.wait(20)
+        return p.ServerPart(wanted.number, (b"x" * p.PART_BYTES,))
+
+    monkeypatch.setattr(server.engine, "_fetch", slow)
+    speaker = Speaker(server, server.data.node_certificate("n1"))
+    assert isinstance(speaker.said(hello())[0], p.ServerWelcome)
+    speaker.link.sendall(p.frame(p.AgentFetch(1, "of/it", (0,))) + p.frame(p.AgentFetch(2, "of/it", (0,))))
+    assert asked.wait(20)
+    report = p.AgentReport(1, 1, NodeReport("n1", "life", 1, False, ()))
+    assert isinstance(speaker.said(report)[0], p.ServerTaken)
+    go_on.set()
+    deframer, parts = p.Deframer(), []
+    while not parts:
+        parts = [p.decode_to_agent(body) for body in deframer.feed(speaker.link.recv(1 << 18))]
+    assert [(part.number, len(part.chunks[0])) for part in parts] == [(1, p.PART_BYTES)]
+
+
+def test_who_has_not_said_hello_gets_no_part_of_a_snapshot(server, monkeypatch):
+    monkeypatch.setattr(server.engine, "_fetch", lambda name, wanted: pytest.fail("read for a stranger"))
+    speaker = Speaker(server, server.data.node_certificate("n1"))
+    assert isinstance(speaker.said(p.AgentFetch(1, "of/it"), hello())[0], p.ServerWelcome)

@@ -1,6 +1,7 @@
 """Snapshots on a node: fetched in parts, checked, unpacked once, read-only, used again while nothing has changed."""
 
 import os
+import pwd
 import queue
 import threading
 import time
@@ -13,7 +14,8 @@ from penstock.core.model import folder_snapshots as fs
 from penstock.core.model.folder_snapshots import SnapshotFile
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.engines.agent import unpacking
-from penstock.engines.agent.parts import Prepared
+from penstock.engines.agent.journal import Journal
+from penstock.engines.agent.parts import NodeParts, Prepared
 from penstock.engines.agent.protocol import AgentFetch, ServerPart
 from penstock.engines.agent.unpacking import UnpackedFolders
 from penstock.engines.processes.paths import DataFolder
@@ -73,8 +75,8 @@ class Node:
         self._news = threading.Event()
         self.folders = UnpackedFolders(self.data, "n1", (), self._news.set)
 
-    def gets(self, source: Source, job: int = 1) -> Prepared:
-        self.folders.unpack(start(key(job), snapshot=source.name))
+    def gets(self, source: Source, job: int = 1, **fields: str) -> Prepared:
+        self.folders.unpack(start(key(job), snapshot=source.name, **fields))
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             if (wanted := self.folders.to_ask()) is not None:
@@ -116,12 +118,43 @@ def test_a_tree_is_what_was_sent_and_read_only(node):
     assert tree.lstat().st_mode & 0o777 == 0o555
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root unpacks for other accounts")
+def test_an_account_passes_its_own_folder_alone_and_owns_no_file(node):
+    source = Source(*PROJECT)
+    found = node.gets(source, 1, account="nobody")
+    tree, nobody = Path(found.order.workdir), pwd.getpwnam("nobody").pw_uid
+    home = tree.parent.stat()
+    assert (home.st_uid, home.st_mode & 0o777) == (nobody, 0o500)
+    assert {one.lstat().st_uid for one in (tree, *tree.rglob("*"))} == {0}
+    assert node.tree(source, 2).parent.name == unpacking.OWN
+    unfinished = tree.parent.parent / unpacking.UNFINISHED
+    assert (unfinished.stat().st_uid, unfinished.stat().st_mode & 0o777) == (0, 0o700)
+
+
 def test_a_second_job_uses_the_same_tree_and_nothing_is_fetched(node):
     source = Source(*PROJECT)
     first = node.tree(source, 1)
     asked = len(source.asked)
     assert node.tree(source, 2) == first
     assert len(source.asked) == asked
+
+
+def test_of_a_changed_folder_only_what_changed_is_fetched(node):
+    node.tree(Source(*PROJECT), 1)
+    changed = b"print('changed')\n"
+    source = Source(file("code/train.py", changed), *PROJECT[1:], contents=(TEXT, LARGE, changed))
+    tree = node.tree(source, 2)
+    assert [len(one.wanted) for one in source.asked if one.wanted] == [1]
+    assert (tree / "code" / "train.py").read_bytes() == changed
+    assert (tree / "large.bin").read_bytes() == LARGE
+
+
+def test_a_former_tree_that_was_changed_gives_nothing_wrong(node):
+    first = node.tree(Source(*PROJECT), 1)
+    (first / "large.bin").chmod(0o644)
+    (first / "large.bin").write_bytes(LARGE[::-1])
+    second = node.tree(Source(*PROJECT, file("more", TEXT)), 2)
+    assert (second / "large.bin").read_bytes() == LARGE
 
 
 def test_a_worker_that_begins_anew_uses_what_its_former_one_unpacked(node):
@@ -156,7 +189,8 @@ def test_a_tree_that_was_changed_is_unpacked_anew(node, change):
 
 
 def left(node: Node) -> list[Path]:
-    return list(node.data.unpacked("n1").glob("*/*"))
+    """Return what is in the folders of trees, finished or not."""
+    return [path for home in node.data.unpacked("n1").iterdir() for path in home.iterdir()]
 
 
 @pytest.mark.parametrize("wrong", ["content", "list", "problem"])
@@ -179,9 +213,9 @@ def test_a_list_that_leads_out_of_the_folder_writes_nothing(node):
 
 
 def test_what_a_crash_left_half_unpacked_is_removed(node):
-    home = node.data.unpacked("n1") / unpacking.OWN
-    (home / ".half.new").mkdir(parents=True)
-    (home / ".half.new" / "x").write_text("x")
+    for home in (unpacking.OWN, unpacking.UNFINISHED):
+        (node.data.unpacked("n1") / home / "half").mkdir(parents=True)
+        (node.data.unpacked("n1") / home / "half" / "x").write_text("x")
     tree = node.tree(Source(*PROJECT))
     assert left(node) == [tree]
 
@@ -218,3 +252,20 @@ def test_a_question_lost_with_its_connection_is_asked_again(node):
     node.folders.answered(ServerPart(first.number + 7, problem="of a former question"))
     node.folders.answered(source.answer(first))
     assert node.gets(source, 2).problem == ""
+
+
+def test_a_replica_that_was_stopped_meanwhile_does_not_start(node):
+    parts, source = NodeParts(node.data.node("n1"), (), Journal(node.data.node("n1") / "journal")), Source(*PROJECT)
+    parts.make_folders = lambda: node.folders
+    assert parts.unpacks(start(key(1), snapshot=source.name))
+    assert parts.cancel(key(1))
+    parts.left(key(1))
+    assert node.gets(source, 2).problem == ""
+    assert list(parts.prepared()) == []
+
+
+def test_a_node_that_unpacks_nothing_says_so(node):
+    parts = NodeParts(node.data.node("n1"), (), Journal(node.data.node("n1") / "journal"))
+    assert not parts.unpacks(start(key(1)))
+    assert parts.unpacks(start(key(1), snapshot="a/b"))
+    assert [one.problem for one in parts.prepared()] == ["this node does not unpack snapshots of folders"]

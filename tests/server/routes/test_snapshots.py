@@ -124,6 +124,18 @@ def test_a_folder_that_nobody_packed_is_refused_with_the_way(ann):
     assert "penstock submit" in error.problems[0].hint
 
 
+def test_a_plan_needs_no_folder(ann):
+    assert ann.plan({"command": "true", "tenant": "red", "workdir": {"snapshot": "."}}).jobs
+
+
+def test_where_nodes_do_not_unpack_folders_none_is_taken(server, ann, folder, monkeypatch):
+    name = ann.send_folder(folder).name
+    monkeypatch.setattr(server._backend, "snapshots", None)
+    assert problem(ann, job(name)).details.code == "unavailable"
+    with pytest.raises(ApiProblem, match="do not unpack snapshots"):
+        ann.send_folder(folder)
+
+
 def test_a_viewer_sends_nothing(server, folder):
     with _client(server, "viv") as client:
         for send in (lambda: client.send_chunks(b""), lambda: client.declare_snapshot(NewSnapshot("0" * 64))):

@@ -132,9 +132,9 @@ def problem_of(files: Sequence[SnapshotFile]) -> str:
 def path_problem(path: str) -> str:
     """Return why a path cannot be one of a snapshot, or ''."""
     parts = path.split("/")
-    if len(parts) > DEPTH_MAX or not _encodable(path) or len(path.encode()) > PATH_MAX_BYTES:
+    if len(parts) > DEPTH_MAX or _too_long(path, PATH_MAX_BYTES):
         return f"a path may have {PATH_MAX_BYTES} bytes of UTF-8 and {DEPTH_MAX} parts"
-    if any(part in ("", ".", "..") for part in parts) or "\0" in path:
+    if "" in parts or "." in parts or ".." in parts or "\0" in path:
         return "a path is relative, without '.' and '..'"
     return ""
 
@@ -144,7 +144,7 @@ def link_problem(path: str, target: str) -> str:
 
     What is after leading `..` may itself pass links, but never goes up again: so no chain of links leaves the folder.
     """
-    if not target or not _encodable(target) or len(target.encode()) > TARGET_MAX_BYTES or "\0" in target:
+    if not target or _too_long(target, TARGET_MAX_BYTES) or "\0" in target:
         return f"a link leads to a path of 1 to {TARGET_MAX_BYTES} bytes of UTF-8"
     if target.startswith("/"):
         return "the link is absolute: on another machine it would lead out of the folder"
@@ -165,12 +165,14 @@ def _content_problem(one: SnapshotFile) -> str:
     return "only a link has a target" if one.target else ""
 
 
-def _encodable(text: str) -> bool:
+def _too_long(text: str, most_bytes: int) -> bool:
+    """Return whether a text has more bytes of UTF-8, or none: it is no text."""
+    if text.isascii():
+        return len(text) > most_bytes
     try:
-        text.encode()
+        return len(text.encode()) > most_bytes
     except UnicodeEncodeError:
-        return False
-    return True
+        return True
 
 
 def _short(path: str) -> str:

@@ -17,7 +17,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -41,8 +41,12 @@ KEPT_S = 7 * 86_400
 """A tree that nothing has used for so long is removed."""
 KEPT_BYTES = 20 * 2**30
 """Of all trees of a node that nothing uses; the longest unused ones leave first."""
+LOOKED_IN = 2
+"""Trees of an account, the latest, in which chunks are looked for before the server is asked."""
 OWN = "own"
 """In place of an account: that of the agent."""
+UNFINISHED = ".unfinished"
+"""The folder, beside those of accounts, in which trees are made."""
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -79,6 +83,8 @@ class UnpackedFolders:
     def __init__(self, data: DataFolder, node: str, living: Iterable[ReplicaKey], wake: Callable[[], None]) -> None:
         self._data, self._node, self._wake = data, node, wake
         self._notes = data.node(node) / "unpacked.json"
+        self._lists = data.node(node) / "unpacked"
+        """The list of files of each tree, by the last part of its path."""
         self._living = {str(key) for key in living}
         """Replicas that may use a tree."""
         self.done: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
@@ -167,7 +173,7 @@ class UnpackedFolders:
         for tree in trees:
             if (tree.snapshot, tree.account, tree.boot) == (name, order.account, boot):
                 with contextlib.suppress(OSError):
-                    if _state(Path(tree.path))[0] == tree.state:
+                    if _state(Path(tree.path)) == tree.state:
                         return tree
                 log.warning("an unpacked folder was changed, and is unpacked anew", extra={"path": tree.path})
         return None
@@ -177,12 +183,12 @@ class UnpackedFolders:
         name = order.snapshot.partition("/")[2]
         home = self._home(order.account)
         mark = secrets.token_hex(4)
-        temporary, path = home / f".{name[:32]}.{mark}.new", home / f"{name[:32]}.{mark}"
+        temporary, path = private(home.parent / UNFINISHED) / mark, home / f"{name[:32]}.{mark}"
         temporary.mkdir(0o700)
         try:
             files = self._files(order.snapshot, name)
             folders, places = _make_folders(temporary, files), _places(files)
-            for chunk, data in self._contents(order.snapshot, files):
+            for chunk, data in self._contents(order.snapshot, files, self._there(trees, order.account)):
                 for inside, offset in places[chunk]:
                     _write(temporary / inside, offset, data)
             _complete(temporary, files, folders)
@@ -190,13 +196,16 @@ class UnpackedFolders:
         except BaseException:
             _remove(temporary)
             raise
-        state, _ = _state(path)
-        tree = Tree(str(path), name, order.account, _boot(), state, fs.total_bytes(files), time.time())
+        write_whole(self._lists / path.name, fs.encoded(files), synced=False)
+        tree = Tree(str(path), name, order.account, _boot(), _state(path), fs.total_bytes(files), time.time())
         trees.append(tree)
         return tree
 
     def _home(self, account: str) -> Path:
-        """Return the folder of an account's trees: that account alone can pass it."""
+        """Return the folder of an account's trees: that account alone can pass it.
+
+        It owns the folder, so it may move what is there: the agent, which may be root, writes nothing in it.
+        """
         base = self._data.unpacked(self._node)
         private(base.parent, PASSED)
         private(base, PASSED)
@@ -222,24 +231,46 @@ class UnpackedFolders:
             raise NotUnpacked(f"the snapshot {problem}")
         return files
 
-    def _contents(self, snapshot: str, files: fs.Files) -> Iterator[tuple[bytes, bytes]]:
-        """Yield all chunks with their hashes, each once. Raises: NotUnpacked."""
+    def _there(self, trees: Sequence[Tree], account: str) -> dict[bytes, tuple[Path, int]]:
+        """Return where chunks of the account's latest trees are: files, and offsets (bytes) in them."""
+        found: dict[bytes, tuple[Path, int]] = {}
+        latest = sorted((tree for tree in trees if tree.account == account), key=lambda one: one.used_s)
+        for tree in latest[-LOOKED_IN:]:
+            root = Path(tree.path)
+            with contextlib.suppress(OSError, PenstockError):
+                files = fs.decoded((self._lists / root.name).read_bytes())
+                found |= {chunk: (root / path, at) for chunk, ((path, at), *_) in _places(files).items()}
+        return found
+
+    def _contents(
+        self, snapshot: str, files: fs.Files, there: Mapping[bytes, tuple[Path, int]]
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all chunks with their hashes, each once: those of former trees, then what the server sends.
+
+        Raises: NotUnpacked.
+        """
         hashes = fs.chunks_of(files)
         sizes = {chunk: size for one in files for chunk, size in zip(one.chunks, fs.sizes_of(one), strict=True)}
-        at = 0
-        while at < len(hashes):
-            end, total = at, 0
-            while end < len(hashes) and end - at < WANTED_MAX and (end == at or total <= PART_BYTES):
-                total += sizes[hashes[end]]
-                end += 1
-            part = self._ask(AgentFetch(0, snapshot, wanted=tuple(range(at, end))))
-            if not part.chunks:
-                raise NotUnpacked("the server sent nothing")
-            for data in part.chunks[: end - at]:
-                if fs.chunk_hash(data) != hashes[at]:
+        missing = []
+        for number, chunk in enumerate(hashes):
+            data = _read(*there[chunk], sizes[chunk]) if chunk in there else b""
+            if data and fs.chunk_hash(data) == chunk:
+                yield chunk, data
+            else:
+                missing.append(number)
+        while missing:
+            count, total = 0, 0
+            while count < min(len(missing), WANTED_MAX) and total <= PART_BYTES:
+                total += sizes[hashes[missing[count]]]
+                count += 1
+            part = self._ask(AgentFetch(0, snapshot, wanted=tuple(missing[:count])))
+            if not part.chunks or len(part.chunks) > count:
+                raise NotUnpacked("the server sent nothing, or more than was wanted")
+            for number, data in zip(missing, part.chunks, strict=False):
+                if fs.chunk_hash(data) != hashes[number]:
                     raise NotUnpacked("the server sent another content than that of the snapshot")
-                yield hashes[at], data
-                at += 1
+                yield hashes[number], data
+            del missing[: len(part.chunks)]
 
     def _ask(self, fetch: AgentFetch) -> ServerPart:
         """Return the server's answer. Raises: NotUnpacked."""
@@ -271,6 +302,10 @@ class UnpackedFolders:
     def _remove_strangers(self, trees: Sequence[Tree]) -> None:
         """Remove what a former worker left half unpacked, or has not noted."""
         noted = {tree.path for tree in trees}
+        private(self._lists)
+        for left in self._lists.iterdir():
+            if not any(path.endswith(f"/{left.name}") for path in noted):
+                left.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             for home in self._data.unpacked(self._node).iterdir():
                 for path in home.iterdir():
@@ -288,6 +323,7 @@ class UnpackedFolders:
                 trees.remove(tree)
                 self._write_notes(trees)
                 _remove(Path(tree.path))
+                (self._lists / Path(tree.path).name).unlink(missing_ok=True)
 
 
 def _places(files: fs.Files) -> dict[bytes, list[tuple[str, int]]]:
@@ -323,6 +359,20 @@ def _write(path: Path, offset: int, data: bytes) -> None:
         os.close(descriptor)
 
 
+def _read(path: Path, offset: int, size: int) -> bytes:
+    """Return a piece of a file; less, or nothing, where it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.pread(descriptor, size, offset)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
 def _complete(root: Path, files: fs.Files, folders: Sequence[Path]) -> None:
     """Add what has no content, and take the right to write away."""
     for one in files:
@@ -337,14 +387,16 @@ def _complete(root: Path, files: fs.Files, folders: Sequence[Path]) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a tree whose folders may not be written."""
-    for where, folders, _ in os.walk(path):
-        for name in folders:
-            with contextlib.suppress(OSError):
-                if not (Path(where) / name).is_symlink():
-                    (Path(where) / name).chmod(0o700)
-    with contextlib.suppress(OSError):
-        path.chmod(0o700)
+    """Remove a tree. Its folders may not be written, which root need not mind: and it must not change modes in a folder
+    that another account can put links into."""
+    if os.geteuid() != 0:
+        with contextlib.suppress(OSError):
+            path.chmod(0o700)
+        for where, folders, _ in os.walk(path):
+            for name in folders:
+                with contextlib.suppress(OSError):
+                    if not (Path(where) / name).is_symlink():
+                        (Path(where) / name).chmod(0o700)
     shutil.rmtree(path, ignore_errors=True)
 
 
@@ -352,14 +404,14 @@ def _boot() -> str:
     return BOOT.read_text(encoding="ascii").strip()
 
 
-def _state(root: Path) -> tuple[str, int]:
-    """Return a digest of what the kernel says of all entries of a tree, and their number. Raises: OSError."""
+def _state(root: Path) -> str:
+    """Return a digest of what the kernel says of all entries of a tree. Raises: OSError."""
     found = []
     for where, folders, names in os.walk(root, onerror=_raise):
         for path in (where, *(os.path.join(where, name) for name in (*names, *folders))):
             about = os.lstat(path)
             found.append((path, about.st_ino, about.st_mode, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
-    return hashlib.sha256(msgspec.msgpack.encode(sorted(found))).hexdigest(), len(found)
+    return hashlib.sha256(msgspec.msgpack.encode(sorted(found))).hexdigest()
 
 
 def _raise(error: OSError) -> None:

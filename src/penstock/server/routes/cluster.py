@@ -115,7 +115,7 @@ def foresight_routes(app: FastAPI, backend: Backend, estimates: EstimateService,
     @app.post("/api/v1/plan", **returns(PlanAnswer, body="job_request", example=EXAMPLE))
     async def plan_jobs(request: Request, who: caller) -> Response:
         """Say what a submit of this request would lead to: when and where jobs start, and who would have to leave."""
-        found = await estimates.plan(await submit_of(backend, request, who))
+        found = await estimates.plan(await submit_of(backend, request, who, planned=True))
         if isinstance(found, Refusal):
             raise refused(found)
         return await backend.pools.reads.run(lambda: answer(plan_for(found, who, backend.reads)))
