@@ -304,8 +304,10 @@ def test_everything_arrives_however_the_wire_is_cut(files, cuts):
 
 def test_a_snapshot_that_is_slow_to_read_keeps_neither_orders_nor_answers_back(server, monkeypatch):
     go_on, asked = threading.Event(), threading.Event()
+    read: list[int] = []
 
     def slow(name, wanted):
+        read.append(wanted.number)
         asked.set()
         assert go_on.wait(20)
         return p.ServerPart(wanted.number, (b"x" * p.PART_BYTES,))
@@ -322,9 +324,14 @@ def test_a_snapshot_that_is_slow_to_read_keeps_neither_orders_nor_answers_back(s
     while not parts:
         parts = [p.decode_to_agent(body) for body in deframer.feed(speaker.link.recv(1 << 18))]
     assert [(part.number, len(part.chunks[0])) for part in parts] == [(1, p.PART_BYTES)]
+    assert read == [1], "one after the other: the second came too early"
 
 
 def test_who_has_not_said_hello_gets_no_part_of_a_snapshot(server, monkeypatch):
-    monkeypatch.setattr(server.engine, "_fetch", lambda name, wanted: pytest.fail("read for a stranger"))
+    read: list[str] = []
+    monkeypatch.setattr(server.engine, "_fetch", lambda name, wanted: read.append(name) or p.ServerPart(wanted.number))
     speaker = Speaker(server, server.data.node_certificate("n1"))
     assert isinstance(speaker.said(p.AgentFetch(1, "of/it"), hello())[0], p.ServerWelcome)
+    speaker.link.sendall(p.frame(p.AgentFetch(2, "of/it")))
+    assert [p.decode_to_agent(body).number for body in p.Deframer().feed(speaker.link.recv(1 << 16))] == [2]
+    assert read == ["n1"]
