@@ -74,6 +74,11 @@ EXPECTED_PROBES = (
     "hands_requeue",
     "hands_edit",
     "stopped_requeued",
+    "stopped_device_failed",
+    "device_ended_a_program",
+    "device_taken_by_stranger",
+    "device_opened",
+    "host_load_noted",
 )
 """Rare situations that a big run should reach; those it did not are named."""
 

@@ -14,6 +14,7 @@ from penstock.engines.agent import state_machine as br
 from penstock.sim.world.claims import Claims
 from penstock.sim.world.clockwork import Agenda, NodeClock
 from penstock.sim.world.ground import Ground
+from penstock.sim.world.hardware import Hardware
 from penstock.sim.world.programs import STEP_MS, Behaviour, SharedWork, SimulatedProcess, steps_done
 from penstock.sim.world.telling import Telling
 
@@ -25,10 +26,16 @@ class SimNode:
     """One machine. `up`: the machine runs; `agent_state`: its agent runs; `paused`: the agent stands still."""
 
     def __init__(
-        self, world: Ground, spec: NodeSpec, rng: random.Random, claims: Claims | None, telling: Telling | None
+        self,
+        world: Ground,
+        spec: NodeSpec,
+        rng: random.Random,
+        claims: Claims | None,
+        telling: Telling | None,
+        hardware: Hardware | None,
     ) -> None:
         self._world, self.spec, self._rng = world, spec, rng
-        self._claims, self._telling = claims, telling
+        self._claims, self._telling, self._hardware = claims, telling, hardware
         self.agenda: Agenda = world.agenda
         self._work: SharedWork = world.work
         self._clock = NodeClock(self.agenda, rng.randint(-10_000, 10_000))
@@ -79,6 +86,7 @@ class SimNode:
             lease_until_ms=self._lease_until_ms,
             first_report=self._clock.now_ms() * 1000,
         )
+        self._read_devices()
         for key, info in list(self._ended_unseen.items()):
             del self._ended_unseen[key]
             self.agent_state.on_gone(key, info)
@@ -184,9 +192,25 @@ class SimNode:
         if life != self._agent_life or self.agent_state is None:
             return
         if not self.paused:
+            self._read_devices()
             self._act(self.agent_state.on_time(self._clock.now_ms()))
             self._tell()
         self.agenda.after(TURN_MS, lambda: self._turn(life))
+
+    def _read_devices(self) -> None:
+        if self._hardware is None or self.agent_state is None or self.paused:
+            return
+        self.agent_state.on_devices(self._hardware.news(self.name))
+        if (figures := self._hardware.figures(self.name)) is not None:
+            self.agent_state.on_figures(figures)
+
+    def device_failed(self, index: int, *, ends: bool) -> None:
+        """A device fails, and may end the programs that use it."""
+        self._read_devices()
+        for key, process in list(self.processes.items()) if ends else ():
+            if index in process.devices and process.frozen_ms is None:
+                self._world.probe("device_ended_a_program")
+                self._end(key, ExitInfo(code=1))
 
     def _tell(self) -> None:
         agent_state = self.agent_state
@@ -382,5 +406,6 @@ class SimNode:
         if self.paused:
             self._queued.append(lambda: self._notice(life, key))
             return
+        self._read_devices()  # a real agent reads them before it reports how a program ended
         self.agent_state.on_gone(key, self._ended_unseen.pop(key))
         self._tell()

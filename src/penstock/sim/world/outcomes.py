@@ -9,6 +9,8 @@ from penstock.core.model.events import (
     AttemptStopRequested,
     AttemptSuspended,
     CreditExpired,
+    DeviceOpened,
+    HostLoadNoted,
     InvoiceIssued,
     JobResumed,
     MoneyEvent,
@@ -80,6 +82,10 @@ def _count(world: Ground) -> None:
         if isinstance(event, AttemptStopRequested):
             world.probe(f"stopped_{event.reason}")
             world.probes["idle_made_room"] += event.rule == "held_idle"
+        elif isinstance(event, HostLoadNoted):
+            world.probe("host_load_noted")
+        elif isinstance(event, DeviceOpened):
+            world.probe("device_opened")
         elif isinstance(event, JobResumed):
             world.probe("resumed_from_checkpoint")
         elif isinstance(event, AttemptSuspended):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from penstock.control import controller, leases
 from penstock.core.cycle import verify, workspace
 from penstock.core.ledger import sessions
-from penstock.core.lifecycle import health, money, orders, reports, requests, size
+from penstock.core.lifecycle import device_health, health, money, orders, reports, requests, size
 from penstock.core.lifecycle.ending import after_replica_gone
 from penstock.core.lifecycle.suspending import on_frozen
 from penstock.core.lifecycle.transaction import Transaction
@@ -131,6 +131,13 @@ def _checked_late(real: Callable[..., Any]) -> Callable[..., Any]:
     return submit
 
 
+def _opened_unseen(real: Callable[..., Any]) -> Callable[..., Any]:
+    def open_due_ms(closure: Any, settings: Any) -> Any:
+        return real(replace(closure, clear_ms=closure.clear_ms or closure.seen_ms), settings)
+
+    return open_due_ms
+
+
 def _without_running(real: Callable[..., Any]) -> Callable[..., Any]:
     return lambda log: replace(real(log), open=())
 
@@ -197,6 +204,14 @@ PLANTED_BUGS: dict[str, Bug] = {
     "claims_close_for_all": Bug(
         "what programs of one tenant print about a node closes it for all tenants",
         (Patch(health, "_agree", always(True)),),
+    ),
+    "device_opened_while_ill": Bug(
+        "a device that failed is opened after a while though its node still reports the fault",
+        (Patch(device_health, "open_due_ms", _opened_unseen),),
+    ),
+    "work_left_on_failed_device": Bug(
+        "what runs on a device that failed is not asked to leave",
+        (Patch(device_health, "_recover", always(None)),),
     ),
     "limit_measured_before_names": Bug(
         "a request is measured as it was sent, not as what its names stand for",

@@ -19,6 +19,7 @@ from penstock.sim.world.clients import Clients
 from penstock.sim.world.disk import PowerCut
 from penstock.sim.world.faults import plan_faults
 from penstock.sim.world.ground import LEASE_TTL_MS, VIOLATIONS_MAX, Ground, Machine, Server
+from penstock.sim.world.hardware import hardware_of
 from penstock.sim.world.hostile import Hostile, is_hostile
 from penstock.sim.world.money import Money, has_money
 from penstock.sim.world.node import SimNode
@@ -61,8 +62,8 @@ class World(Ground):
         self.money = Money(self, random.Random(f"{seed} money")) if has_money(seed) else None
         self.claims = Claims(self, random.Random(f"{seed} who claims"), SAFETY_MS) if has_claims(seed) else None
         self.hostile = Hostile(self, random.Random(f"{seed} hostile")) if is_hostile(seed) else None
-        self.telling = telling(seed)
-        for part in (self.money, self.claims, self.hostile, self.telling):
+        self.telling, self.hardware = telling(seed), hardware_of(self)
+        for part in (self.money, self.claims, self.hostile, self.telling, self.hardware):
             if part is not None:
                 self.config = part.declare(self.config)
         self._servers = 0
@@ -72,13 +73,16 @@ class World(Ground):
         self._start_server()
         for index in range(rng.randint(1, 5)):
             spec = _node_spec(index, rng)
-            self.nodes[spec.name] = SimNode(self, spec, random.Random(rng.random()), self.claims, self.telling)
+            parts = (self.claims, self.telling, self.hardware)
+            self.nodes[spec.name] = SimNode(self, spec, random.Random(rng.random()), *parts)
         self.clients = Clients(self, random.Random(rng.random()), random.Random(f"{seed} clients"))
         jobs = rng.randint(10, 25) if rng.random() < 0.8 else rng.randint(25, 60)
         self.agenda.after(3_000, lambda: self.clients.plan_requests(jobs, REQUESTS_MS))
         if self.claims is not None:
             self.claims.plan_requests(self.clients, REQUESTS_MS)
         plan_faults(self, random.Random(rng.random()), SAFETY_MS)
+        if self.hardware is not None:
+            self.hardware.plan(REQUESTS_MS)
         if self.money is not None:
             self.money.plan_requests(REQUESTS_MS)
         if self.hostile is not None:
@@ -107,7 +111,7 @@ class World(Ground):
     def _violations_of_parts(self) -> Iterator[str]:
         if self.money is not None:
             yield from money_violations(self, self.money)
-        for part in (self.claims, self.hostile):
+        for part in (self.claims, self.hostile, self.hardware):
             if part is not None:
                 yield from part.violations(self.disk.records)
 
