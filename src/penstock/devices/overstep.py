@@ -46,8 +46,13 @@ class Step(msgspec.Struct, Generic[Key], frozen=True):
 
     @property
     def text(self) -> str:
+        return f"it {self.deed}"
+
+    @property
+    def deed(self) -> str:
+        """What the replica did, without a subject."""
         used, limit = format_size(self.used_bytes), format_size(self.limit_bytes)
-        return f"it used {used} of the memory of device {self.index}, its part is {limit}"
+        return f"used {used} of the memory of device {self.index}, its part is {limit}"
 
 
 class _State(msgspec.Struct):

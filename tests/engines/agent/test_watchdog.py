@@ -81,6 +81,14 @@ def test_one_that_oversteps_saves_and_is_stopped_alone_and_told_why(agent):
     info = agent.ends(GREEDY)
     assert (info.code, info.problem, info.observed) == (3, "", True)
     assert info.note == "it used 12 GiB of the memory of device 0, its part is 8 GiB"
+    said = "penstock: this program used 12 GiB of the memory of device 0, its part is 8 GiB"
+    lines = agent.data.output(GREEDY).read_text().splitlines()
+    assert [line for line in lines if line.startswith("penstock: ")] == [
+        f"{said}: unless it frees some, it is asked to save after 10 s of this, and stopped after 30 s",
+        f"{said}: it is asked to save, if it can, and stopped after 30 s of this",
+        f"{said}: it is stopped",
+    ]
+    assert agent.data.output(MODEST).read_text() == ""
     assert not (agent.data.job(MODEST.job_id) / "saved").exists()
     assert list(agent.replicas.running) == [MODEST]
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.messages.reports import ReplicaKey
 from penstock.engines.processes import outputs
-from penstock.engines.processes.outputs import LocalOutputs, bound_output, last_error
+from penstock.engines.processes.outputs import LocalOutputs, bound_output, last_error, tell
 from penstock.engines.processes.paths import DataFolder
 
 MOST = 64 * 4096
@@ -105,3 +105,38 @@ def test_a_lease_that_a_job_holds_on_its_output_holds_up_nobody(data):
         holder.kill()
         holder.communicate()
     assert last_error(data.output(KEY)) == "RuntimeError: x"
+
+
+@pytest.mark.parametrize(("before", "after"), [("", ""), ("half", "half\n"), ("whole\n", "whole\n")])
+def test_what_penstock_says_is_a_line_of_its_own(tmp_path, before, after):
+    output = tmp_path / "log"
+    output.write_text(before)
+    assert tell(output, "it uses too much")
+    assert output.read_text() == f"{after}penstock: it uses too much\n"
+
+
+def linked(output, target):
+    os.link(target, output)
+
+
+def pointed(output, target):
+    output.symlink_to(target)
+
+
+def piped(output, _):
+    os.mkfifo(output)
+
+
+def missing(_, __):
+    pass
+
+
+@pytest.mark.parametrize("made", [linked, pointed, piped, missing])
+def test_what_penstock_says_goes_nowhere_else(tmp_path, made):
+    """The account of a job may make anything of its output: a name of another file, or a pipe that nobody reads."""
+    target = tmp_path / "target"
+    target.write_text("whole")
+    made(tmp_path / "log", target)
+    assert not tell(tmp_path / "log", "it uses too much")
+    assert target.read_text() == "whole"
+    assert made is not missing or not (tmp_path / "log").exists()

@@ -56,7 +56,7 @@ class Replicas:
         cpu_sets: CpuSets | None = None,
         parts: NodeParts | None = None,
     ) -> None:
-        self._node, self._data, self._containment, self._devices = node, data, containment, devices
+        self._node, self.data, self._containment, self._devices = node, data, containment, devices
         self._journal, self._exits, self._on_gone, self._parts = journal, exits, on_gone, parts
         self.running: dict[ReplicaKey, Running] = {}
         self.held_last: tuple[int, ...] = ()
@@ -82,7 +82,7 @@ class Replicas:
     def _daemons(self) -> "MpsDaemons":
         from penstock.engines.processes.mps import MpsDaemons
 
-        return MpsDaemons(self._data.mps(self._node), self._devices, now_ms=0)
+        return MpsDaemons(self.data.mps(self._node), self._devices, now_ms=0)
 
     def _kept(self, cpu_sets: CpuSets) -> CpuSets | None:
         """Return the same, with what replicas of a former worker have; None where boxes cannot be kept to CPUs."""
@@ -158,7 +158,7 @@ class Replicas:
             closed = closed_files(devices, self._devices.values())
             workload = order.workload_class
             box = self._containment.box(self._box_name(key), limits, closed=closed, workload_class=workload, cpus=cpus)
-            gate = spawn(order, shown or devices, self._data, box.gates, box.mark, variables)
+            gate = spawn(order, shown or devices, self.data, box.gates, box.mark, variables)
         except OSError as error:
             if box is not None:
                 box.remove()
@@ -382,7 +382,7 @@ class Replicas:
     def _leader_ended(self, running: Running, code: int | None, number: int | None) -> None:
         """Note the program's exit; its descendants are killed before the replica counts as gone."""
         info = ExitInfo(code=code, signal=number)
-        if code == NEVER_RAN_CODE and self._data.never_ran(running.key).exists():
+        if code == NEVER_RAN_CODE and self.data.never_ran(running.key).exists():
             info = ExitInfo(problem="its agent died before it had started")
         elif number == signal.SIGKILL and self._ended_by_lease(running):
             info = ExitInfo(signal=number, problem=LEASE_OVER)
@@ -442,8 +442,8 @@ class Replicas:
     def forget(self, key: ReplicaKey) -> None:
         """Drop what is needed no longer of a replica whose exit is in the server's log; its output and report stay."""
         self._journal.write(JournalLine(key, "forgotten"))
-        self._data.never_ran(key).unlink(missing_ok=True)
+        self.data.never_ran(key).unlink(missing_ok=True)
         try:
-            thin_report(self._data.report(key))
+            thin_report(self.data.report(key))
         except OSError as error:
-            log.warning("a long report stays as it is: %s: %s", self._data.report(key), error)
+            log.warning("a long report stays as it is: %s: %s", self.data.report(key), error)

@@ -1,16 +1,27 @@
-"""Stops replicas that use more memory of a device than their part: warned, asked to save, stopped, in that order."""
+"""Stops replicas that use more memory of a device than their part: warned, asked to save, stopped, in that order.
+
+Each of these is a line in the replica's output, too: there its owner looks.
+"""
 
 import logging
 from collections.abc import Mapping
 
 from penstock.core.messages.reports import ReplicaKey
-from penstock.devices.overstep import Oversteps, Step
+from penstock.devices.overstep import SAVE_AFTER_MS, STOP_AFTER_MS, Oversteps, Step
 from penstock.engines.agent.replicas import Replicas
+from penstock.engines.processes.outputs import tell
 
 log = logging.getLogger(__name__)
 
 GRACE_MS = 30_000
 """Between the stop signal and the kill."""
+FOLLOWS = {
+    "warn": f"unless it frees some, it is asked to save after {SAVE_AFTER_MS // 1000} s of this, "
+    f"and stopped after {STOP_AFTER_MS // 1000} s",
+    "save": f"it is asked to save, if it can, and stopped after {STOP_AFTER_MS // 1000} s of this",
+    "stop": "it is stopped",
+}
+"""By the step, what comes of it."""
 
 
 class Watchdog:
@@ -41,6 +52,7 @@ class Watchdog:
     def _act(self, step: Step[ReplicaKey]) -> None:
         said = {"key": str(step.key), "device": step.index, "what": step.what, "text": step.text}
         log.warning("a replica uses more than its part of a device", extra=said)
+        tell(self._replicas.data.output(step.key), f"this program {step.deed}: {FOLLOWS[step.what]}")
         if step.what == "save":
             self._replicas.ask_to_save(step.key)
         elif step.what == "stop":

@@ -4,6 +4,7 @@ import ctypes
 import logging
 import os
 import re
+import stat
 from pathlib import Path
 
 from penstock.core.messages.reports import ReplicaKey
@@ -98,6 +99,29 @@ def bound_output(path: Path, most_bytes: int) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def tell(path: Path, text: str) -> bool:
+    """Add a line of Penstock's own to an output, where its owner looks; return whether that could be done.
+
+    The account of a job owns the file, and may have made something else of it: only a plain file with one name is
+    written to. A line that the program has begun is ended before.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | _AT_ONCE)
+    except OSError:
+        return False
+    try:
+        known = os.fstat(descriptor)
+        if not stat.S_ISREG(known.st_mode) or known.st_nlink != 1:
+            return False
+        begun = known.st_size > 0 and os.pread(descriptor, 1, known.st_size - 1) != b"\n"
+        line = f"penstock: {text}\n".encode()
+        return os.write(descriptor, b"\n" * begun + line) > 0
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def last_error(path: Path) -> str:
