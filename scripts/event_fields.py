@@ -70,6 +70,7 @@ EVENT_FIELDS = {
     "NodeDrainChanged.draining": "whether it is closed",
     "OthersLoadChanged.load": "what they hold",
     "HostLoadNoted.load": "beyond what its jobs were given, by measurement, and points for past performance",
+    "InstancesChanged.instances": "of each device that can be divided",
     "NodeChecked.passed": "whether it is as it should be",
     "CreditAdded.kind": "paid in advance, or granted",
     "UsagePosted.until_ms": "up to when it was counted (unix ms)",

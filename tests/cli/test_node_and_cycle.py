@@ -8,11 +8,12 @@ from penstock.cli.cluster import _node_row
 from penstock.cli.cycle import WAIT_TEXT, print_cycle
 from penstock.cli.node_page import print_node
 from penstock.core.cycle.alternatives import PlanChooser
+from penstock.core.model.nodes import DeviceInstances
 from penstock.core.model.plan import WaitCode
 from penstock.core.state.tokens import local_scope
 from penstock.server.views.cluster import node_view
 from penstock.server.views.scheduling import cycle_view
-from penstock.testing.builders import linked, node
+from penstock.testing.builders import device, linked, node
 from penstock.testing.harness import World
 
 NVLINK = tuple(linked(i, "nvlink", *(range(2) if i < 2 else range(2, 4))) for i in range(4))
@@ -45,6 +46,17 @@ def test_the_page_of_a_node_names_its_devices_holders_and_links(capsys):
     assert "labels   gpu=fast" in out
     assert "links    NVLink: 0, 1; 2, 3" in out
     assert "nvidia A100, 80 GiB: held by job 1" in out
+
+
+def test_the_page_of_a_node_counts_the_mig_instances_of_each_device_and_those_that_are_idle(capsys):
+    w = World(node("a", (device(0, mig=True, mig_mode=True), device(1, mig=True))))
+    halves = (("1g.10gb", 0), ("3g.40gb", 4))
+    w.report("a", inventory=True, instances=(DeviceInstances(0, halves), DeviceInstances(1, ())))
+    w.run(w.submit(1, profile="3g.40gb"))
+    print_node(view(w, "a"))
+    out = capsys.readouterr().out
+    assert "MIG mode on (1 x 1g.10gb, 1 idle; 1 x 3g.40gb): held by job 1" in out
+    assert "80 GiB, MIG: free" in out
 
 
 def test_the_page_of_a_cycle_names_strategy_front_and_choice(capsys):

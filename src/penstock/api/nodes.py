@@ -29,6 +29,16 @@ class DeviceUserView(msgspec.Struct, frozen=True):
     program: str
 
 
+class MigInstanceView(msgspec.Struct, frozen=True):
+    """A MIG instance of a device."""
+
+    profile: str
+    start: int
+    """Its first memory slice."""
+    held: bool
+    """Whether a job has it; else it is idle, for the next job that asks for its profile."""
+
+
 class DeviceView(msgspec.Struct, frozen=True):
     index: int
     vendor: str
@@ -51,6 +61,10 @@ class DeviceView(msgspec.Struct, frozen=True):
     """Programs that Penstock did not start use it: no job gets it until they have left."""
     users: list[DeviceUserView] = []
     """These programs, where they are known and the caller may see names of other users (`holders_shown`)."""
+    mig_mode: bool = False
+    """MIG mode is on: it gives out MIG instances alone."""
+    instances: list[MigInstanceView] = []
+    """The MIG instances that are on it, or that jobs have and its node is about to make; by start."""
 
 
 class DeviceAnswer(msgspec.Struct, frozen=True):

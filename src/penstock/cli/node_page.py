@@ -1,5 +1,6 @@
 """One node as a page for people."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from penstock.api import types as api
@@ -73,7 +74,8 @@ def device_text(device: api.DeviceView) -> str:
     """Return one device with its holder."""
     text = f"{device.vendor} {device.model}, {format_size(device.memory_bytes)}"
     text += ", simulated" if device.simulated else ""
-    text += ", MIG" if device.mig else ""
+    text += ", MIG mode on" if device.mig_mode else ", MIG" if device.mig else ""
+    text += f" ({_instances(device)})" if device.instances else ""
     text += f", {format_size(device.promised_bytes)} promised" if device.promised_bytes else ""
     text += "" if device.healthy or device.closed is not None else ", failed"
     found = [closed_text(device.closed)] if device.closed is not None else []
@@ -82,6 +84,14 @@ def device_text(device: api.DeviceView) -> str:
     if device.taken:
         found.append(f"taken: {users_text(device.users)}")
     return f"{text}: {'; '.join(found) or 'free'}"
+
+
+def _instances(device: api.DeviceView) -> str:
+    """Return its MIG instances by profile, such as `2 x 3g.20gb, 1 idle`."""
+    names = Counter(one.profile for one in device.instances)
+    idle = Counter(one.profile for one in device.instances if not one.held)
+    parts = (f"{count} x {name}" + (f", {idle[name]} idle" if idle[name] else "") for name, count in names.items())
+    return "; ".join(parts)
 
 
 def closed_text(closed: ClosureView) -> str:

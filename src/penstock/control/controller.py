@@ -15,6 +15,7 @@ import msgspec
 from penstock import __version__
 from penstock.control import messages as msg
 from penstock.control import single
+from penstock.control.dividing import Divisions
 from penstock.control.finished_jobs import finished_row, past_run
 from penstock.control.hangs import Inspections
 from penstock.control.host_loads import HostLoads
@@ -93,13 +94,11 @@ class Controller:
         self.ending: Sequence[tuple[Job, ev.Record]] = ()
         """Jobs that have left the state before their end is on disk: readers find them here."""
         self._forecaster: Forecaster | None = None
-        self.leases = Leases()
-        self._pulses = Pulses()
+        self.leases, self._pulses = Leases(), Pulses()
         self._inspections = Inspections(self._pulses)
         self._uses, self._host_loads = Uses(), HostLoads()
-        self._checks = NodeChecks()
-        self._confirmed_ms = 0
-        self._snapshot_seq = 0
+        self._checks, self._divisions = NodeChecks(), Divisions()
+        self._confirmed_ms = self._snapshot_seq = 0
         self.behind = False
         """A commit failed, and the log could not be read since: the state may hold uncommitted events."""
         self.took_over_ms = 0
@@ -251,6 +250,7 @@ class Controller:
                 now_ms = self._clock.monotonic_ms()
                 fresh += self._inspections.orders(self.state, now_ms, unix_ms=self._clock.unix_ms())
                 fresh += self._checks.due(orders.check_orders(self.state, self._clock.unix_ms()), now_ms)
+                fresh += self._divisions.orders(self.state, now_ms)
         found, self._found = self._found, []
         return Handled(tuple(replies), tuple(fresh), (*found, *tx.records))
 

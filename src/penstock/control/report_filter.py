@@ -24,8 +24,9 @@ from penstock.core.model.hangs import FRAMES_MAX, Frame, Sight
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Attempt
 from penstock.core.model.measured import Measured, is_possible
-from penstock.core.model.nodes import DeviceFault, DeviceUser
+from penstock.core.model.nodes import DeviceFault, DeviceInstances, DeviceUser
 from penstock.core.model.resources import RESOURCE_FIELDS
+from penstock.core.place.mig import geometry_of, illegal
 from penstock.core.state.state import State
 
 CLOCKS_DIFFER_MS = 60_000
@@ -39,6 +40,8 @@ FAULT_MAX_CHARS = 300
 WORD_MAX_CHARS = 64
 """Of the code of a fault; of a program or an account on a device."""
 PID_MAX = 2**31 - 1
+INSTANCES_MAX = 16
+"""MIG instances on one device: more than any model has."""
 USERS_MAX = 64
 """Programs of others on the devices of one node: they are shown with it."""
 
@@ -66,6 +69,7 @@ def heard(state: State, report: NodeReport, now_ms: int) -> NodeReport:
         report,
         figures=figures,
         others=others,
+        instances=_instances(report.instances, state.nodes[report.node].spec),
         faults=None if report.faults is None else _faults(report.faults, len(state.nodes[report.node].spec.devices)),
         replicas=tuple(_shortened(_believed(state, report.node, seen, now_ms)) for seen in report.replicas),
         progress=tuple(_briefly(seen) for seen in _newest(_own(state, report.node, report.progress))),
@@ -88,6 +92,19 @@ def _believable(host: HostFigures) -> HostFigures | None:
     parts, network = (host.cpu_milli, host.memory_milli), host.network_bps
     fine = all(part is None or 0 <= part <= 1000 for part in parts) and (network is None or 0 <= network <= AMOUNT_MAX)
     return host if fine else None
+
+
+def _instances(told: tuple[DeviceInstances, ...] | None, spec: NodeSpec) -> tuple[DeviceInstances, ...] | None:
+    """Return the instances of devices that can have them, where they can lie there together."""
+    if told is None:
+        return None
+    found: dict[int, DeviceInstances] = {}
+    for one in told:
+        device = spec.devices[one.index] if 0 <= one.index < len(spec.devices) else None
+        geometry = geometry_of(device.model, device.memory_bytes) if device is not None and device.mig else None
+        if geometry is not None and len(one.instances) <= INSTANCES_MAX and not illegal(geometry, one.instances):
+            found[one.index] = DeviceInstances(one.index, tuple(sorted(one.instances, key=lambda i: (i[1], i[0]))))
+    return tuple(found[index] for index in sorted(found))
 
 
 def _faults(faults: Iterable[DeviceFault], devices: int) -> tuple[DeviceFault, ...]:

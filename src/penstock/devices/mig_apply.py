@@ -117,6 +117,17 @@ class MigKeeper:
 
         self._locked(keep)
 
+    def instances(self) -> dict[str, tuple[Instance, ...]] | NotMade:
+        """Return the instances of each device on which MIG is on, by start: those that a program can run in."""
+        state = read_state(self._sources)
+        if isinstance(state, Unreadable):
+            return NotMade(f"the state of MIG is not known: {state.reason}", passing=True)
+        return {
+            device.uuid: tuple(Instance(one.profile, one.start) for one in device.instances if one.uuid)
+            for device in state
+            if not _cannot_be_divided(device)
+        }
+
     def divide(self, gpu: str, strategy: Strategy) -> Applied | NotMade:
         """Divide a device by a strategy, beside what is in use."""
         return self._locked(lambda: self._divide(gpu, strategy))

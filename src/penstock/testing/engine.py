@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from penstock.core.messages.orders import Addressed, Order, StartReplica
+from penstock.core.messages.orders import Addressed, CheckNode, DivideDevice, LimitPower, Order, StartReplica
 from penstock.core.messages.reports import NodeCheck, ProgressSeen, ReplicaKey
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Epoch, Incarnation, NodeName
@@ -280,9 +280,9 @@ class FakeNode:
                     self._thaw(action.key)
                 case agent.KillAll():
                     self._end(action.key, ExitInfo(signal=9))
-                case agent.CheckSelf():
+                case CheckNode():
                     self._state.on_checked(NodeCheck(passed=True))
-                case agent.Forget() | agent.Inspect() | agent.SetPowerLimit():
+                case agent.Forget() | agent.Inspect() | LimitPower() | DivideDevice():
                     pass
 
     def _spawn(self, order: StartReplica) -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.messages.orders import StopReplica
+from penstock.core.messages.orders import DivideDevice, StopReplica
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.nodes import DeviceInstances
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.devices.mig_apply import NotMade
 from penstock.devices.mig_journal import Given
@@ -113,6 +114,7 @@ class Slow:
         self.answers: queue.SimpleQueue = queue.SimpleQueue()
         self.asked: list[tuple] = []
         self.living: tuple = ()
+        self.divided: object = NotMade("it is not said here")
 
     def give(self, owner, place):
         self.asked.append(("give", owner, place))
@@ -123,6 +125,15 @@ class Slow:
 
     def keep_only(self, living):
         self.living = living
+
+    def instances(self):
+        return NotMade("not asked here")
+
+    def divide(self, gpu, strategy):
+        self.asked.append(("divide", gpu, strategy))
+        if isinstance(self.divided, Exception):
+            raise self.divided
+        return self.divided
 
 
 class Node:
@@ -283,3 +294,67 @@ def test_a_node_without_devices_that_may_be_divided_has_no_thread(tmp_path):
     parts = NodeParts(tmp_path, simulated(1, "A100", 40 * 10**9), Journal(tmp_path / "journal"))
     parts.left(ReplicaKey(JobId(1), AttemptNumber(1), Rank(0)))
     assert parts._thread is None
+
+
+# Divided ahead of demand.
+
+
+def reported(server: FakeServer) -> dict[int, list[str]]:
+    """Return the instances of each device in the last report that has any."""
+    last = next(r.instances for r in reversed(server.reports) if r.instances is not None)
+    return {one.index: [f"{profile}@{at}" for profile, at in one.instances] for one in last}
+
+
+def test_a_device_is_divided_by_order_beside_what_runs_and_the_report_says_what_there_is(server):
+    until(lambda: reported(server)[1] == lies(server, 1), "the instances are reported")
+    key = server.start(*SHOWS, **part("3g.20gb", 4, index=1))
+    server.said(key, "sees=")
+    until(lambda: "3g.20gb@4" in reported(server)[1], "its instance is reported")
+    server.order(DivideDevice(1, "training"))
+    until(lambda: reported(server)[1] == ["3g.20gb@0", "3g.20gb@4"], "it is divided beside it")
+    ended(server, key)
+    server.order(DivideDevice(1, "inference"), DivideDevice(7, "inference"))
+    until(lambda: reported(server)[1] == [f"1g.5gb@{at}" for at in range(7)], "it is divided anew")
+    assert lies(server, 1) == reported(server)[1]
+
+
+def test_what_a_killed_worker_was_dividing_is_settled_by_the_next_order(server):
+    server.order(DivideDevice(1, "training"))
+    sessions = len(server.hellos)
+    os.kill(_worker(server), signal.SIGKILL)
+    until(lambda: len(server.hellos) > sessions, "another worker")
+    server.next_inventory(lambda report: report.instances is not None)
+    server.order(DivideDevice(1, "training"))
+    until(lambda: reported(server)[1] == ["3g.20gb@0", "3g.20gb@4"], "it is divided")
+
+
+def test_replicas_that_wait_go_before_a_division(node):
+    node.tool.instances = dict
+    node.start(1, "sleep", "60")
+    until(lambda: node.tool.asked, "the tool was asked")
+    node.parts.divide(1, "training")
+    second = node.start(2, "sleep", "60")
+    node.tool.answers.put(given(None))
+    node.tool.answers.put(given(None))
+    until(lambda: ("divide", simulated_uuid(1), "training") in node.tool.asked, "it is divided")
+    assert [asked[0] for asked in node.tool.asked] == ["give", "give", "divide"]
+    assert node.tool.asked[1][1] == str(second)
+    until(lambda: node.turn() is not None and len(node.replicas.running) == 2, "both run")
+
+
+def test_a_division_that_fails_ends_nothing_else(node):
+    node.tool.divided = ValueError("no such layout")
+    node.parts.divide(1, "training")
+    until(lambda: node.tool.asked, "it was tried")
+    key = node.start(1, "sleep", "60")
+    node.tool.answers.put(given(None))
+    assert [one for one, _ in node.started()] == [key]
+
+
+def test_what_the_tool_does_not_say_is_asked_again(node, monkeypatch):
+    monkeypatch.setattr("penstock.engines.agent.parts.LOOK_AGAIN_S", 0.0)
+    node.parts.look()
+    until(lambda: node.parts._thread, "the thread runs")
+    node.tool.instances = lambda: {simulated_uuid(1): (("3g.20gb", 0),)}
+    until(lambda: node.parts.instances, "it says")
+    assert node.parts.instances == (DeviceInstances(1, (("3g.20gb", 0),)),)

@@ -4,9 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.messages.orders import Acknowledge, FreezeReplica, LimitPower, SaveReplica, StopReplica, ThawReplica
+from penstock.core.messages.orders import (
+    Acknowledge,
+    DivideDevice,
+    FreezeReplica,
+    LimitPower,
+    SaveReplica,
+    StopReplica,
+    ThawReplica,
+)
 from penstock.core.messages.reports import NodeCheck, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.nodes import DeviceInstances
 from penstock.engines.agent import state_machine as br
 from penstock.engines.agent.state_machine import (
     AskToSave,
@@ -15,7 +24,6 @@ from penstock.engines.agent.state_machine import (
     Freeze,
     KillAll,
     ReplicaEntry,
-    SetPowerLimit,
     Spawn,
     Thaw,
 )
@@ -305,7 +313,7 @@ def test_the_next_thing_to_do_is_never_in_the_past_for_long():
 
 def test_a_limit_of_power_is_passed_on_and_inventories_say_what_is_kept():
     agent = Agent()
-    assert agent.order(LimitPower(300_000)) == [SetPowerLimit(300_000)]
+    assert agent.order(LimitPower(300_000)) == [LimitPower(300_000)]
     assert agent.report(HEARTBEAT_MS).report.power_limit_mw is None
     agent.agent_state.power_limit_mw = 300_000
     assert agent.report(2 * HEARTBEAT_MS).report.power_limit_mw == 300_000
@@ -322,3 +330,22 @@ def test_in_any_order_a_replica_is_spawned_at_most_once(orders, doubled):
     actions = [a for order in orders for _ in range(1 + doubled) for a in agent.order(order)]
     assert sum(isinstance(a, Spawn) for a in actions) <= 1
     assert len(agent.agent_state.entries) == 1
+
+
+def test_a_device_is_divided_as_ordered_unless_the_agent_is_leaving():
+    agent = Agent()
+    assert agent.order(DivideDevice(0, "training")) == [DivideDevice(0, "training")]
+    agent.agent_state.leaving = True
+    assert agent.order(DivideDevice(0, "training")) == []
+
+
+def test_instances_are_reported_when_they_change_and_with_each_inventory():
+    agent = Agent()
+    halves = (DeviceInstances(0, (("3g.20gb", 0), ("3g.20gb", 4))),)
+    agent.agent_state.on_instances(halves)
+    assert agent.report().report.instances == halves
+    agent.agent_state.on_instances(halves)
+    assert agent.agent_state.next_report(1) is None
+    agent.agent_state.on_checked(NodeCheck(passed=True))
+    assert agent.report().report.instances is None
+    assert agent.report(HEARTBEAT_MS).report.instances == halves

@@ -564,6 +564,12 @@ export type DeviceCurve = {
   temperature_c: Array<number | null>;
 };
 
+/** The MIG instances that are on a device, whether or not anything runs in them. */
+export type DeviceInstances = {
+  index: number;
+  instances: Array<Array<unknown>>;
+};
+
 /** How a device reaches a neighbour on the same node. */
 export type DeviceLink = {
   peer: number;
@@ -662,6 +668,8 @@ export type DeviceView = {
   closed: ClosureView | null;
   taken: boolean;
   users: Array<DeviceUserView>;
+  mig_mode: boolean;
+  instances: Array<MigInstanceView>;
 };
 
 /** One job. */
@@ -914,6 +922,13 @@ export type IdleNoted = {
 export type IdleRule = {
   after_ms: number;
   reclaim?: "never" | "when_wanted";
+};
+
+/** The MIG instances on the devices of a node are others than before, or known for the first time. */
+export type InstancesChanged = {
+  type: "InstancesChanged";
+  node: string;
+  instances: Array<DeviceInstances>;
 };
 
 /** An invoice for [from_ms, until_ms), or a credit note that corrects one. Unix ms. */
@@ -1379,6 +1394,13 @@ export type Measured = {
   cpu_ms?: number | null;
 };
 
+/** A MIG instance of a device. */
+export type MigInstanceView = {
+  profile: string;
+  start: number;
+  held: boolean;
+};
+
 /** Devices of one model on nodes that match: `total` = `free` + `used` + `unhealthy` + `closed`. */
 export type ModelTotal = {
   vendor: string;
@@ -1787,6 +1809,7 @@ export type Pool = {
   power_limit_mw?: number;
   sharing?: SharingSettings;
   device_power_limit_mw?: number;
+  mig_strategy?: "balanced" | "inference" | "training" | "none";
 };
 
 export type PoolList = {
@@ -1957,7 +1980,7 @@ export type RankView = {
 export type Record = {
   seq: number;
   time_ms: number;
-  event: LeaderElected | ConfigChanged | NodeRegistered | NodeReady | NodeLost | NodeDrainChanged | NodeStruck | OthersLoadChanged | HostLoadNoted | NodeShut | NodeChecked | DeviceClosed | DeviceCleared | DeviceOpened | JobSubmitted | RunTimesPredicted | StartsEstimated | CapacityRequested | JobCancelRequested | JobHeld | JobReleased | JobProtected | JobRequeueRequested | JobEdited | AttemptAllocated | ReplicaStarted | ReplicaExited | AttemptStopRequested | DeviceShared | DeviceShareEnded | ReplicaFrozen | AttemptSuspended | AttemptResumed | CheckpointSaved | JobResumed | ProgressNoted | HangFound | IdleNoted | SaveSignalNoted | UseNoted | AttemptEnded | JobRequeued | JobFinished | CreditAdded | CreditExpired | UsagePosted | InvoiceIssued | InvoicePaid | MoneyReversed | TenantHeld | TenantReleased | SpendingNoted | QuotaNoted | TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved;
+  event: LeaderElected | ConfigChanged | NodeRegistered | NodeReady | NodeLost | NodeDrainChanged | NodeStruck | OthersLoadChanged | HostLoadNoted | NodeShut | NodeChecked | DeviceClosed | DeviceCleared | DeviceOpened | InstancesChanged | JobSubmitted | RunTimesPredicted | StartsEstimated | CapacityRequested | JobCancelRequested | JobHeld | JobReleased | JobProtected | JobRequeueRequested | JobEdited | AttemptAllocated | ReplicaStarted | ReplicaExited | AttemptStopRequested | DeviceShared | DeviceShareEnded | ReplicaFrozen | AttemptSuspended | AttemptResumed | CheckpointSaved | JobResumed | ProgressNoted | HangFound | IdleNoted | SaveSignalNoted | UseNoted | AttemptEnded | JobRequeued | JobFinished | CreditAdded | CreditExpired | UsagePosted | InvoiceIssued | InvoicePaid | MoneyReversed | TenantHeld | TenantReleased | SpendingNoted | QuotaNoted | TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved;
 };
 
 /** What one replica needs on its node. */
@@ -2188,6 +2211,7 @@ export type Settings = {
   node_strikes_max?: number;
   node_strikes_window_ms?: number;
   device_open_after_ms?: number;
+  mig_divide_after_ms?: number;
   node_check?: string;
   scale_command?: string;
   scale_url?: string;

@@ -27,7 +27,7 @@ from penstock.core.model import cluster as c
 from penstock.core.model.ids import NodeName, is_node_name
 from penstock.core.model.measured import POWER_MAX_MW
 from penstock.core.model.quantities import MILLI, format_time, parse_milli, parse_part_milli
-from penstock.core.model.resources import OVERSUBSCRIPTION_MAX, Virtualization
+from penstock.core.model.resources import OVERSUBSCRIPTION_MAX, DividingStrategy, Virtualization
 from penstock.core.order.extension import NAME_CHARACTERS
 
 ENTRIES_MAX = 10_000
@@ -39,6 +39,7 @@ POOL_KINDS = ("gpu", "npu", "cpu", "mixed")
 PLACEMENTS: tuple[str, ...] = get_args(c.PlacementPolicy)
 BACKFILL_RULES: tuple[str, ...] = get_args(c.BackfillRule)
 VIRTUALIZATIONS: tuple[str, ...] = get_args(Virtualization)
+MIG_STRATEGIES: tuple[str, ...] = ("none", *get_args(DividingStrategy))
 
 
 def is_plain(name: object) -> bool:
@@ -81,6 +82,12 @@ def _read_replicas_per_device(reader: Reader, field: str, value: Any) -> int:
         reader.wrong(field, value, expected)
         return 0
     return number
+
+
+def _gives_out_what_it_divides(reader: Reader, pool: c.Pool) -> None:
+    if pool.mig_strategy != "none" and pool.virtualization not in ("any", "mig"):
+        expected = f"none where virtualization is {pool.virtualization}: such a pool gives out no MIG instances"
+        reader.wrong("mig_strategy", pool.mig_strategy, expected)
 
 
 _FACTOR = number("", "a number above 0 in steps of 0.001, such as 2.2", low=1, high=10**9)
@@ -168,7 +175,14 @@ POOL = Section(
             at="device_power_limit_mw",
         ),
         "virtualization": Field(_read_virtualization, {"enum": list(VIRTUALIZATIONS)}, "kinds of device sharing"),
+        "mig_strategy": word(
+            "MIG instances into which devices are divided ahead of demand: halves (`training`), the smallest "
+            "(`inference`), both (`balanced`)",
+            MIG_STRATEGIES,
+            "none",
+        ),
     },
+    _gives_out_what_it_divides,
 )
 
 

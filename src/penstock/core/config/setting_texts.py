@@ -23,6 +23,7 @@ SETTING_TEXTS = {
     "node_strikes_max": "A node that fails this often within `node_strikes_window` gets no new work until it passes a check; 0: never. What programs of one tenant alone say of it keeps only that tenant's work away.",
     "node_strikes_window_ms": "Failures of a node that are older than this do not count.",
     "device_open_after_ms": "A device that its node closed is opened again after this long without a fault; twice as long with each time that it was closed within `node_strikes_window`, at most a day; 0: only by hand.",
+    "mig_divide_after_ms": "A device of a pool with a `mig_strategy` is divided once its MIG instances and their holders have not changed for this long.",
     "node_check": "A command for /bin/sh that checks a node (0: it is fit); empty takes our own, of disk, memory and devices. It runs beside jobs: what a program claims of an open node leads to a check, too.",
     "scale_command": "A command for /bin/sh that gets nodes: what is missing comes as JSON on its standard input.",
     "scale_url": "Where what is missing is posted to, where no command is declared.",

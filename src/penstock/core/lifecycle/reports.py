@@ -19,6 +19,7 @@ from penstock.core.model.cluster import NodeSpec, OthersLoad
 from penstock.core.model.events import (
     AttemptStopRequested,
     CheckpointSaved,
+    InstancesChanged,
     JobResumed,
     NodeLost,
     NodeReady,
@@ -73,6 +74,8 @@ def on_report(tx: Transaction, report: NodeReport) -> None:
     for seen in report.replicas:
         _on_seen(tx, report.node, seen)
     _on_others(tx, report)
+    if report.instances is not None and report.instances != tx.state.nodes[report.node].instances:
+        tx.emit(InstancesChanged(report.node, report.instances))
     if not report.inventory:
         return
     listed = {seen.key for seen in report.replicas}

@@ -5,7 +5,7 @@ import msgspec
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import Incarnation, JobId, NodeName
 from penstock.core.model.jobs import CheckpointSpec, WorkloadClass
-from penstock.core.model.resources import ReplicaAsk
+from penstock.core.model.resources import DividingStrategy, ReplicaAsk
 from penstock.core.model.secrets import Secret
 
 
@@ -99,6 +99,13 @@ class LimitPower(msgspec.Struct, frozen=True, tag=True):
     limit_mw: int
 
 
+class DivideDevice(msgspec.Struct, frozen=True, tag=True):
+    """Divide a device into MIG instances, beside what is in use. Only for agents that report instances."""
+
+    index: int
+    strategy: DividingStrategy
+
+
 class Acknowledge(msgspec.Struct, frozen=True, tag=True):
     """The exit of this replica is in the log: the node may forget it."""
 
@@ -114,6 +121,7 @@ Order = (
     | InspectReplica
     | CheckNode
     | LimitPower
+    | DivideDevice
     | Acknowledge
 )
 

@@ -10,7 +10,7 @@ from penstock.core.model.hangs import Sight
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.measured import Measured
-from penstock.core.model.nodes import DeviceFault, OthersLoad
+from penstock.core.model.nodes import DeviceFault, DeviceInstances, OthersLoad
 from penstock.core.model.progress import Gauges
 
 EXIT_TEXTS = tuple(field.name for field in fields(ExitInfo) if field.type is str)
@@ -150,6 +150,8 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     faults: tuple[DeviceFault, ...] | None = None
     """Every device that must not be given out, in each report of an agent that watches its devices: a closed device
     that is not among them has no fault any more. None: as before."""
+    instances: tuple[DeviceInstances, ...] | None = None
+    """The MIG instances of each device that can be divided, ascending by index; None: as before, or not yet known."""
     figures: NodeFigures | None = None
     """Now and then."""
     power_limit_mw: int | None = None

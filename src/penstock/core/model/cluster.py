@@ -11,6 +11,7 @@ from penstock.core.model.ids import DEFAULT_POOL as DEFAULT_POOL
 from penstock.core.model.ids import DEFAULT_QUEUE as DEFAULT_QUEUE
 from penstock.core.model.ids import DEFAULT_TENANT as DEFAULT_TENANT
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName, TenantName, UserName
+from penstock.core.model.nodes import DeviceInstances as DeviceInstances
 from penstock.core.model.nodes import HostLoad as HostLoad
 from penstock.core.model.nodes import NodeSpec as NodeSpec
 from penstock.core.model.nodes import OthersLoad as OthersLoad
@@ -19,7 +20,7 @@ from penstock.core.model.oidc import IdentityProvider
 from penstock.core.model.pairing import SharingSettings
 from penstock.core.model.prices import AtZero, Billing, Budget, Party
 from penstock.core.model.quantities import split_resource
-from penstock.core.model.resources import WHOLE_DEVICE_MILLI, Sharing, Virtualization
+from penstock.core.model.resources import WHOLE_DEVICE_MILLI, MigStrategy, Sharing, Virtualization
 
 BuiltinPolicy = Literal["priority", "fifo", "fair_share", "capacity", "least_attained", "shortest_predicted"]
 QueuePolicy = str
@@ -125,6 +126,8 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """What others hold of it; with jobs of ours that may be more than it has."""
     load: HostLoad = HostLoad()
     """How its host is really used, as noted last; nothing is noted where placement does not go by it."""
+    instances: tuple[DeviceInstances, ...] | None = None
+    """The MIG instances on its devices, as its agent reports them; None where it has not."""
     devices_closed: tuple[DeviceClosure, ...] = ()
     """Ascending by index; in `spec` these devices are not healthy."""
     devices_opened: tuple[DeviceOpening, ...] = ()
@@ -165,10 +168,12 @@ class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
     """When jobs that say `shareable` are put together on one device, and when they are parted again."""
     device_power_limit_mw: int = 0
     """How much each of its devices may draw: agents set it by the vendor's tool; 0: what its vendor lets it draw."""
+    mig_strategy: MigStrategy = "none"
+    """Into which MIG instances its devices are divided ahead of demand."""
 
     @property
     def parts(self) -> Sharing:
-        return Sharing(self.virtualization, self.memory_oversubscription_milli)
+        return Sharing(self.virtualization, self.memory_oversubscription_milli, self.mig_strategy)
 
 
 class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -282,6 +287,9 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     device_open_after_ms: int = 600_000
     """A device that its node closed is opened again after this long without a fault; twice as long with each time that
     it was closed within `node_strikes_window`, at most a day; 0: only by hand."""
+    mig_divide_after_ms: int = 10_000
+    """A device of a pool with a `mig_strategy` is divided once its MIG instances and their holders have not changed for
+    this long."""
     node_check: str = ""
     """A command for /bin/sh that checks a node (0: it is fit); empty takes our own, of disk, memory and devices.
     It runs beside jobs: what a program claims of an open node leads to a check, too."""

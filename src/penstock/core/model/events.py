@@ -35,6 +35,7 @@ from penstock.core.model.node_events import DeviceCleared as DeviceCleared
 from penstock.core.model.node_events import DeviceClosed as DeviceClosed
 from penstock.core.model.node_events import DeviceOpened as DeviceOpened
 from penstock.core.model.node_events import HostLoadNoted as HostLoadNoted
+from penstock.core.model.node_events import InstancesChanged as InstancesChanged
 from penstock.core.model.node_events import NodeChecked as NodeChecked
 from penstock.core.model.node_events import NodeDrainChanged as NodeDrainChanged
 from penstock.core.model.node_events import NodeLost as NodeLost
@@ -379,6 +380,7 @@ AnyEvent = (
     | DeviceClosed
     | DeviceCleared
     | DeviceOpened
+    | InstancesChanged
     | JobSubmitted
     | RunTimesPredicted
     | StartsEstimated

@@ -2,7 +2,7 @@
 
 from penstock.core.model.event import Event
 from penstock.core.model.ids import Incarnation, JobId, NodeName, TenantName, UserName
-from penstock.core.model.nodes import HostLoad, NodeSpec, OthersLoad
+from penstock.core.model.nodes import DeviceInstances, HostLoad, NodeSpec, OthersLoad
 
 
 class NodeRegistered(Event, tag=True, frozen=True, omit_defaults=True):
@@ -94,6 +94,13 @@ class DeviceOpened(Event, tag=True, frozen=True, omit_defaults=True):
     index: int
     by: UserName
     reason: str = ""
+
+
+class InstancesChanged(Event, tag=True, frozen=True, omit_defaults=True):
+    """The MIG instances on the devices of a node are others than before, or known for the first time."""
+
+    node: NodeName
+    instances: tuple[DeviceInstances, ...]
 
 
 class NodeShut(Event, tag=True, frozen=True, omit_defaults=True):

@@ -73,6 +73,14 @@ class HostLoad(msgspec.Struct, frozen=True, omit_defaults=True):
         return () if found == (0, 0, 0, 10) else found
 
 
+class DeviceInstances(msgspec.Struct, frozen=True):
+    """The MIG instances that are on a device, whether or not anything runs in them."""
+
+    index: int
+    instances: tuple[tuple[str, int], ...]
+    """Profile and first memory slice of each, ascending by slice."""
+
+
 class OthersLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a node gives to programs that Penstock did not place, such as pods of another scheduler."""
 

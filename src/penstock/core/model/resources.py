@@ -28,12 +28,19 @@ ISOLATION_LEVELS: tuple[Isolation, ...] = ("none", "watched", "cooperative", "dr
 """
 
 
+DividingStrategy = Literal["training", "inference", "balanced"]
+"""Into which MIG instances a device is divided: halves, the smallest, or both."""
+MigStrategy = DividingStrategy | Literal["none"]
+"""Into which a pool divides its devices ahead of demand."""
+
+
 class Sharing(NamedTuple):
     """How a pool shares its devices."""
 
     virtualization: Virtualization = "any"
     oversubscription_milli: int = WHOLE_DEVICE_MILLI
     """How much of a device's memory is promised at most to fractions that all allow it, in thousandths of it."""
+    mig_strategy: MigStrategy = "none"
 
 
 LinkKind = Literal["nvlink", "pcie", "numa", "node"]

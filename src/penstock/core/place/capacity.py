@@ -143,6 +143,8 @@ class NodeCapacity(NamedTuple):
     """Whom the rules of replicas there keep off this node, or its domain."""
     load: tuple[int, ...] = ()
     """How its host is really used (`HostLoad.key`); empty where that is not noted."""
+    present: tuple[tuple[int, Instances], ...] = ()
+    """The MIG instances that are on each device, held or idle; ascending by device."""
 
     @property
     def host(self) -> Resources:
@@ -225,6 +227,7 @@ class NodeCapacity(NamedTuple):
             tallied(self.selected, ask.selected, -sign),
             tallied(self.repels, ask.repels, -sign) if ask.affinity else self.repels,
             self.load,
+            self.present,
         )
 
     def _fraction(
@@ -306,6 +309,8 @@ def unheld(node: Node, shape: NodeShape) -> NodeCapacity:
     free = empty(shape, closed_reason(node), node.shut_to)
     if load := node.load.key:
         free = free._replace(load=load)
+    if node.instances:
+        free = free._replace(present=tuple((one.index, one.instances) for one in node.instances if one.instances))
     held = node.others
     if held.selected or held.repels:
         free = free._replace(selected=held.selected, repels=tuple((one, 1) for one in held.repels))

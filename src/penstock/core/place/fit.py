@@ -21,6 +21,7 @@ from penstock.core.model.resources import (
 from penstock.core.model.selectors import LabelTerms, Toleration, accepted, not_tolerated
 from penstock.core.place import mig
 from penstock.core.place.capacity import NodeCapacity, NodeShape
+from penstock.core.place.instances import instance_place, open_geometry
 
 HOST_REASONS = {
     "cpu_milli": "cpu_short",
@@ -160,13 +161,8 @@ def _times(ask: DeviceAsk, free: NodeCapacity, index: int) -> int:
 
 def _slot(ask: DeviceAsk, free: NodeCapacity, index: int) -> int | None:
     """Return where an instance of the profile would begin on a device, or None when it does not fit there."""
-    device, instances = free.shape.devices[index], free.instances(index)
-    if not device.mig or not (instances or free.devices[index] == WHOLE_DEVICE_MILLI):
-        return None
-    geometry = mig.geometry_of(device.model, device.memory_bytes)
-    if geometry is None or geometry.profile(ask.profile) is None:
-        return None
-    return mig.best_start(geometry, instances, ask.profile)
+    geometry = open_geometry(free, index, ask.profile)
+    return None if geometry is None else mig.best_start(geometry, free.instances(index), ask.profile)
 
 
 def _device_capacity(ask: DeviceAsk, free: NodeCapacity, most: int) -> int:
@@ -194,15 +190,16 @@ def pick_devices(ask: DeviceAsk | None, free: NodeCapacity) -> Picked | None:
     devices wins; among its groups the one with the fewest free devices, so that bigger groups stay whole for bigger
     requests; equal ones fall to the lowest index. With several acceptable models the order of preference comes
     before closeness. A fraction goes where least is left after it, a MIG instance to the device that is cut up
-    already, at the slice that leaves most other profiles possible.
+    already, at the slice that leaves most other profiles possible; where the pool divides devices ahead of demand, to
+    an idle instance first (`place.instances`).
     """
     if ask is None:
         return (), ()
-    chosen = eligible(ask, free)
     if ask.profile:
-        found = min(chosen, key=lambda i: (not free.instances(i), i), default=None)
-        slot = None if found is None else _slot(ask, free, found)
-        return None if found is None or slot is None else ((found,), (slot,))
+        places = (instance_place(free, i, ask.profile) for i in _accepted(ask, free.shape))
+        best = min((one for one in places if one is not None), default=None)
+        return None if best is None else ((best.device,), (best.start,))
+    chosen = eligible(ask, free)
     if not ask.whole:
         found = min(chosen, key=lambda i: (_preference(ask, free.shape, i), *_part_rank(free, i)), default=None)
         return None if found is None else ((found,), ())

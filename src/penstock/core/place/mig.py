@@ -15,7 +15,7 @@ Not in here, because their starts were not found published: GB200, GH200 144 GB,
 
 import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -160,7 +160,11 @@ def count_more(geometry: Geometry, occupied: Occupied, profile: str) -> int:
 
 
 def best_start(
-    geometry: Geometry, occupied: Occupied, profile: str, weights: Mapping[str, int] | None = None
+    geometry: Geometry,
+    occupied: Occupied,
+    profile: str,
+    weights: Mapping[str, int] | None = None,
+    among: Collection[int] | None = None,
 ) -> int | None:
     """Return the start of `profile` that leaves the most future options, or None when it does not fit.
 
@@ -171,6 +175,7 @@ def best_start(
     Args:
         weights: how often each profile is asked for (any unit, absent is 0); None means that all count alike.
             A profile of weight 0 does not count among the kinds either.
+        among: starts to choose from; None: any.
     Raises: ValueError as `starts`.
     Why kinds first: in every reachable layout of every model here there is one start that keeps all the kinds any
     other start keeps (shown by enumeration in the tests), so no request becomes impossible that need not. That start
@@ -182,6 +187,7 @@ def best_start(
     scored = [
         (_options(geometry, grown(used, wanted, start), weights), -start)
         for start in open_starts(geometry, used, wanted)
+        if among is None or start in among
     ]
     return -max(scored)[1] if scored else None
 
@@ -190,6 +196,11 @@ def openness(geometry: Geometry, used: Used) -> tuple[int, int]:
     """Return how much a state leaves open: the kinds of profile that still fit, then the sets that could be added."""
     kinds, _, sets = _options(geometry, used, None)
     return kinds, sets
+
+
+def addable(geometry: Geometry, used: Used, names: Iterable[str]) -> bool:
+    """Return whether instances of these profiles could be added to a state, all of them."""
+    return tuple(sorted(names)) in _futures(geometry, used)
 
 
 def _options(geometry: Geometry, used: Used, weights: Mapping[str, int] | None) -> tuple[int, int, int]:

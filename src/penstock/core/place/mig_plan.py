@@ -18,10 +18,12 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from penstock.core.model.resources import DividingStrategy
 from penstock.core.place.mig import (
     Geometry,
     Instance,
     Used,
+    addable,
     grown,
     illegal,
     nearest_profiles,
@@ -30,7 +32,7 @@ from penstock.core.place.mig import (
     used_by,
 )
 
-Strategy = Literal["training", "inference", "balanced"]
+Strategy = DividingStrategy
 STRATEGIES: tuple[Strategy, ...] = ("training", "inference", "balanced")
 WORK_MAX = 1_000_000
 """Combinations of a remainder and a device's choice that one plan looks at; beyond them only the cheapest go on."""
@@ -344,15 +346,25 @@ def strategy_plan(device: CutDevice, strategy: Strategy) -> MigPlan:
 
     Beside what is in use as much of the strategy's layout as fits, largest first; instances in use count towards it.
     """
+    best = plan([device], wanted_beside(device, strategy))
+    assert isinstance(best, MigPlan), "each of them fits"
+    return best
+
+
+def wanted_beside(device: CutDevice, strategy: Strategy) -> list[str]:
+    """Return as much of a strategy's layout as fits beside what is in use, without what is in use itself."""
     held = Counter(one.profile for one in device.instances if one.in_use)
+    used = used_by(device.geometry, [one.instance for one in device.instances if one.in_use])
     wanted: list[str] = []
-    best = plan([device])
-    assert isinstance(best, MigPlan)
     for name in default_layout(device.geometry, strategy):
         if held[name]:
             held[name] -= 1
-            continue
-        more = plan([device], [*wanted, name])
-        if isinstance(more, MigPlan):
-            wanted, best = [*wanted, name], more
-    return best
+        elif addable(device.geometry, used, [*wanted, name]):
+            wanted.append(name)
+    return wanted
+
+
+def is_divided(device: CutDevice, strategy: Strategy) -> bool:
+    """Return whether the plan of a strategy has no steps. Much cheaper than the plan."""
+    idle = Counter(one.profile for one in device.instances if not one.in_use)
+    return Counter(wanted_beside(device, strategy)) <= idle

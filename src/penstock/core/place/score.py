@@ -11,13 +11,17 @@ import numpy as np
 from penstock.core.model.cluster import PlacementPolicy
 from penstock.core.model.resources import RESOURCE_FIELDS, WHOLE_DEVICE_MILLI
 from penstock.core.place import fragmentation, host_load
-from penstock.core.place.fit import Need, closed_refusal, put_on
+from penstock.core.place.capacity import NodeCapacity
+from penstock.core.place.fit import Need, Picked, closed_refusal, put_on
+from penstock.core.place.instances import repartitions
 from penstock.core.place.state_table import Ints, StateTable, whole_free
 
 NO_FIT = int(np.iinfo(np.int64).max)
 PREFERENCE_STEP = 1 << 52
 """Cost of one step down in the order of preferred models: more than any difference of scores."""
 STRANDED_STEP = 1 << 50
+AHEAD_STEP = 1 << 24
+"""Weight of one re-partition against devices to cut up, or the other way round."""
 
 Speeds = tuple[tuple[str, int, int], ...]
 
@@ -158,10 +162,25 @@ class Scorer:
         return np.asarray(aligned + wanted * (np.maximum(devices, 0).sum(axis=1) // count), np.int64)
 
     def _of_profile(self, table: StateTable, state: int) -> int:
-        """A MIG profile goes where fewest devices have to be cut up, then where fewest are left whole."""
+        """A MIG profile goes where fewest devices have to be cut up, then where fewest are left whole.
+
+        Re-partitions count last, and first where the pool divides devices ahead of demand (`place.instances`).
+        """
         free = table.frees[state]
         placed = put_on(self._need, free, self._count)
         if placed is None:
             return NO_FIT
-        after, _ = placed
-        return 1_000 * (len(free.whole) - len(after.whole)) + len(after.whole)
+        after, picked = placed
+        cut = 1_000 * (len(free.whole) - len(after.whole)) + len(after.whole)
+        steps = _repartitions(self._need, free, picked) if free.present else self._count
+        return steps * AHEAD_STEP + cut if free.shape.sharing.mig_strategy != "none" else cut * AHEAD_STEP + steps
+
+
+def _repartitions(need: Need, free: NodeCapacity, picked: Sequence[Picked]) -> int:
+    """Return how many MIG instances are destroyed or made for replicas that are put on a node one by one."""
+    assert need.each.devices is not None
+    profile, steps = need.each.devices.profile, 0
+    for devices, slots in picked:
+        steps += sum(repartitions(free, index, profile, start) for index, start in zip(devices, slots, strict=True))
+        free = free.take(need.each, devices, slots)
+    return steps

@@ -14,13 +14,14 @@ def registered(node: Node | None, event: ev.NodeRegistered, time_ms: int) -> Nod
     fresh = node or Node(event.spec, event.incarnation)
     fresh = replace(fresh, spec=event.spec, incarnation=event.incarnation, state="joining", lost_ms=0)
     fresh = replace(fresh, others=OthersLoad(), load=HostLoad(performance=fresh.load.performance))  # its reports say
+    fresh = replace(fresh, instances=None)
     fresh = replace(fresh, registered_ms=time_ms, devices_closed=(), devices_opened=())
     return fresh if node is None else devices.carried_over(fresh, node)
 
 
 NodeChange = (
     ev.NodeReady | ev.NodeDrainChanged | ev.NodeStruck | ev.NodeShut | ev.NodeChecked | ev.OthersLoadChanged
-    | ev.HostLoadNoted | ev.DeviceClosed | ev.DeviceCleared | ev.DeviceOpened
+    | ev.HostLoadNoted | ev.DeviceClosed | ev.DeviceCleared | ev.DeviceOpened | ev.InstancesChanged
 )  # fmt: skip
 
 
@@ -43,6 +44,8 @@ def changed(node: Node, event: NodeChange, time_ms: int) -> Node:
             return replace(node, others=event.load)
         case ev.HostLoadNoted():
             return replace(node, load=event.load)
+        case ev.InstancesChanged():
+            return replace(node, instances=event.instances)
         case ev.DeviceClosed():
             return devices.closed(node, event, time_ms)
         case ev.DeviceCleared():

@@ -1,8 +1,9 @@
-"""The MIG instances in which replicas of a node run: made before a program starts, kept for the next one.
+"""The MIG instances in which replicas of a node run: made before a program starts or ahead of it, kept for the next.
 
 The tool takes seconds, so it is called in a thread; until it has answered a replica is `starting`. The thread dies with
 the worker: what it was doing is completed or undone by the next one (`penstock.devices.mig_apply`), which is given the
-order again. Nothing of it is loaded on a node without devices that may be divided.
+order again. A device is divided ahead of demand only while no replica waits for an instance. Nothing of it is loaded on
+a node without devices that may be divided.
 """
 
 import logging
@@ -17,7 +18,8 @@ from msgspec.structs import replace
 
 from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
-from penstock.core.model.resources import Device
+from penstock.core.model.nodes import DeviceInstances
+from penstock.core.model.resources import Device, DividingStrategy
 from penstock.engines.agent.journal import Journal
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ log = logging.getLogger(__name__)
 TRIES = 5
 TRY_PAUSE_S = 1.0
 """Between two tries of what is in the way of something that passes, such as a program that is just ending."""
+LOOK_AGAIN_S = 60.0
+"""After the tool did not say which instances there are."""
 
 
 class Prepared(NamedTuple):
@@ -40,6 +44,14 @@ class Prepared(NamedTuple):
     """Its devices, each by the uuid of the instance there; none where it was its folder that was prepared."""
     problem: str
     """Why it cannot, for people."""
+
+
+class _Division(NamedTuple):
+    device: int
+    strategy: DividingStrategy
+
+
+_Work = StartReplica | ReplicaKey | _Division | None
 
 
 class _Try(NamedTuple):
@@ -66,10 +78,16 @@ class NodeParts:
         self.preparing: set[ReplicaKey] = set()
         """Replicas whose instances are being made; they have no process yet."""
         self._any = any(device.mig for device in self._devices.values())
-        self._work: queue.SimpleQueue[StartReplica | ReplicaKey] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[_Work] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
         self._waiting: list[_Try] = []
         """Orders that are tried again; of the thread alone."""
+        self._to_divide: dict[int, DividingStrategy] = {}
+        """Devices that are divided as soon as nothing waits; of the thread alone."""
+        self._look_due_s: float | None = None
+        """When the thread looks which instances there are; None: `instances` has them."""
+        self.instances: tuple[DeviceInstances, ...] | None = None
+        """What is on each device that can be divided, as of the last change here; None until it is known."""
         self._thread: threading.Thread | None = None
         self.make_folders: Callable[[], UnpackedFolders] | None = None
         """Set where snapshots of folders are unpacked; called for the first of them."""
@@ -87,6 +105,16 @@ class NodeParts:
         self.preparing.add(order.key)
         self.folders.unpack(order)
         return True
+
+    def look(self) -> None:
+        """Find out which instances there are, where there can be any."""
+        if self._any:
+            self._put(None)
+
+    def divide(self, index: int, strategy: DividingStrategy) -> None:
+        """Divide a device by a strategy, beside what is in use; `instances` has the result."""
+        if index in self._devices and self._devices[index].mig:
+            self._put(_Division(index, strategy))
 
     def takes(self, order: StartReplica) -> bool:
         """Return whether a replica has to wait for instances: then they are made, and `prepared` has the result.
@@ -129,7 +157,7 @@ class NodeParts:
             if self.cancel(done.order.key):
                 yield done
 
-    def _put(self, work: StartReplica | ReplicaKey) -> None:
+    def _put(self, work: _Work) -> None:
         self._work.put(work)
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="penstock-parts", daemon=True)
@@ -149,42 +177,90 @@ class NodeParts:
 
     def _place(self, index: int, profile: str, start: int) -> "Place":
         from penstock.devices.mig_journal import Place
+
+        return Place(self._uuid(index), profile, start)
+
+    def _uuid(self, index: int) -> str:
         from penstock.devices.simulated_mig import simulated_uuid
 
         device = self._devices[index]
-        return Place(simulated_uuid(index) if device.simulated else device.uuid, profile, start)
+        return simulated_uuid(index) if device.simulated else device.uuid
 
     def _run(self) -> None:
         keeper: MigKeeper | None = None
         while True:
-            due_s = min((one.due_s for one in self._waiting), default=None)
-            try:
-                work = self._work.get(timeout=None if due_s is None else max(0.0, due_s - self._clock()))
+            work = self._next()
+            if work is not None:
                 self._waiting = self._with(work)
-            except queue.Empty:
-                work = None
             try:
                 if keeper is None:
                     keeper = self._keeper()
                     keeper.keep_only(self._living)
+                    self._look_due_s = self._clock()
                 if isinstance(work, ReplicaKey):
                     keeper.take_back(str(work))
                 self._make_due(keeper)
+                if self._work.empty() and not any(one.due_s <= self._clock() for one in self._waiting):
+                    self._divide_next(keeper)
+                    self._look_if_due(keeper)
             except OSError as error:  # the node's folder: the next order may find it mended
                 for one in self._waiting:
                     self._done.put(Prepared(one.order, (), str(error)))
                 self._waiting = []
 
-    def _with(self, work: StartReplica | ReplicaKey) -> list[_Try]:
-        """Return what waits, once this has come."""
+    def _next(self) -> _Work:
+        """Wait for what is to be done; return None where it is something that was put off."""
+        due = [one.due_s for one in self._waiting] + ([self._clock()] if self._to_divide else [])
+        due += [] if self._look_due_s is None else [self._look_due_s]
+        try:
+            return self._work.get(timeout=max(0.0, min(due) - self._clock()) if due else None)
+        except queue.Empty:
+            return None
+
+    def _divide_next(self, keeper: "MigKeeper") -> None:
+        """Divide one device of those that are to be divided."""
+        from penstock.devices.mig_apply import NotMade
+
+        if not self._to_divide:
+            return
+        index = next(iter(self._to_divide))
+        strategy, self._look_due_s = self._to_divide.pop(index), self._clock()
+        try:
+            divided = keeper.divide(self._uuid(index), strategy)
+        except Exception:  # of this device alone: the thread goes on
+            log.exception("a device was not divided", extra={"device": index})
+            return
+        problem = divided.reason if isinstance(divided, NotMade) else ""
+        log.info("divided", extra={"device": index, "strategy": strategy, "problem": problem})
+
+    def _look_if_due(self, keeper: "MigKeeper") -> None:
+        from penstock.devices.mig_apply import NotMade
+
+        if self._look_due_s is None or self._clock() < self._look_due_s:
+            return
+        seen = keeper.instances()
+        if isinstance(seen, NotMade):
+            log.warning("instances are not known", extra={"problem": seen.reason})
+            self._look_due_s = self._clock() + LOOK_AGAIN_S
+            return
+        uuids = {index: self._uuid(index) for index in sorted(self._devices)}
+        self.instances = tuple(DeviceInstances(i, tuple(seen[uuid])) for i, uuid in uuids.items() if uuid in seen)
+        self._look_due_s = None
+
+    def _with(self, work: _Work) -> list[_Try]:
+        """Return what waits for instances, once this has come."""
         if isinstance(work, StartReplica):
             return [*self._waiting, _Try(work, 1, self._clock())]
+        if isinstance(work, _Division):
+            self._to_divide[work.device] = work.strategy
+            return self._waiting
         return [one for one in self._waiting if one.order.key != work]
 
     def _make_due(self, keeper: "MigKeeper") -> None:
         now_s = self._clock()
         for one in [one for one in self._waiting if one.due_s <= now_s]:
             self._waiting.remove(one)
+            self._look_due_s = now_s
             try:
                 self._make(one, keeper)
             except Exception as error:  # of this replica alone: the thread goes on

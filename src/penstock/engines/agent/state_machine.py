@@ -18,6 +18,7 @@ import msgspec
 from penstock.core.messages.orders import (
     Acknowledge,
     CheckNode,
+    DivideDevice,
     FreezeReplica,
     InspectReplica,
     LimitPower,
@@ -40,7 +41,7 @@ from penstock.core.messages.reports import (
 )
 from penstock.core.model.ids import Epoch, Incarnation, NodeName
 from penstock.core.model.jobs import ExitInfo
-from penstock.core.model.nodes import DeviceFault, OthersLoad
+from penstock.core.model.nodes import DeviceFault, DeviceInstances, OthersLoad
 from penstock.engines.agent.protocol import AgentReport, ServerOrders, ServerTaken, ServerWelcome
 
 PROGRESS_KEPT_MAX = 10_000
@@ -106,19 +107,9 @@ class Inspect(msgspec.Struct, frozen=True):
     native: bool
 
 
-class CheckSelf(msgspec.Struct, frozen=True):
-    """Check the node; answer with `on_checked`."""
-
-    command: str
-
-
-class SetPowerLimit(msgspec.Struct, frozen=True):
-    """Keep the devices to a limit of power (mW); 0: to none."""
-
-    limit_mw: int
-
-
-Action = CheckSelf | SetPowerLimit | Spawn | AskToStop | AskToSave | Freeze | Thaw | KillAll | Forget | Inspect
+AsOrdered = CheckNode | DivideDevice | LimitPower
+"""Orders that are carried out as they are: `on_checked` and `on_instances` have the results."""
+Action = AsOrdered | Spawn | AskToStop | AskToSave | Freeze | Thaw | KillAll | Forget | Inspect
 
 
 class ReplicaEntry(msgspec.Struct):
@@ -179,6 +170,7 @@ class AgentState:
         self._check: NodeCheck | None = None
         self._devices: DeviceNews | None = None
         self._devices_changed = False
+        self._instances: tuple[DeviceInstances, ...] | None = None
         self._figures: NodeFigures | None = None
         self.power_limit_mw: int | None = None  # as an inventory says it
         self.leaving = False
@@ -224,10 +216,8 @@ class AgentState:
         return epoch == self._epoch and session == self._session
 
     def _take(self, order: Order, now_ms: int) -> list[Action]:
-        if isinstance(order, CheckNode):
-            return [CheckSelf(order.command)]
-        if isinstance(order, LimitPower):
-            return [SetPowerLimit(order.limit_mw)]
+        if isinstance(order, AsOrdered):
+            return [] if self.leaving and isinstance(order, DivideDevice) else [order]
         entry = self.entries.get(order.key)
         if isinstance(order, Acknowledge):
             if entry is not None and entry.state == "exited":
@@ -349,6 +339,11 @@ class AgentState:
         self._devices_changed |= news != self._devices
         self._devices = news
 
+    def on_instances(self, instances: tuple[DeviceInstances, ...] | None) -> None:
+        """Report the MIG instances of the devices at once when they have changed, and with each inventory."""
+        self._devices_changed |= instances != self._instances
+        self._instances = instances
+
     def on_figures(self, figures: NodeFigures) -> None:
         """Send figures with the next report; they are not worth one of their own."""
         self._figures = figures
@@ -418,6 +413,7 @@ class AgentState:
             check=self._check,
             others=news.others if news is not None else None,
             faults=news.faults if news is not None else None,
+            instances=self._instances if full or self._devices_changed else None,
             figures=self._figures,
             power_limit_mw=self.power_limit_mw if full else None,
             leaving=self.leaving,

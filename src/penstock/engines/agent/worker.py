@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.core.messages.orders import CheckNode, DivideDevice, LimitPower
 from penstock.core.messages.reports import SHUT_DOWN, NodeCheck, ReplicaKey
 from penstock.core.model.ids import Incarnation
 from penstock.core.model.jobs import ExitInfo
@@ -114,13 +115,12 @@ class Worker:
         self._inspector = Inspector()
         self._devices = NodeDevices(config.spec, folder, self._replicas, self._selector)
         self._replicas.measured = self._devices.measured
-        self._connect_at_ms = 0
+        self._connect_at_ms = self._progress_at_ms = 0
         self._server_stamp, self._server_address = (0, 0), ("", 0)
         """Of the last announcement used, and its address."""
         self._wake_read, self._wake_write = socket.socketpair()
         for end in (self._wake_read, self._wake_write):
             end.setblocking(False)
-        self._progress_at_ms = 0
         self._ending = False
         self._last_ms = now_ms
 
@@ -156,6 +156,7 @@ class Worker:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD, signal.SIGTERM])  # blocked since before the fork
         self._selector.register(wake_read, selectors.EVENT_READ)
         self._replicas.reap()
+        self._parts.look()
         while still_wanted() and not (self._ending and not self._replicas.running):
             for key, mask in self._selector.select(self._timeout_s()):
                 if key.fileobj is wake_read:
@@ -230,6 +231,7 @@ class Worker:
                 self._state.on_checked(seen)
             else:
                 self._state.on_inspected(seen)
+        self._state.on_instances(self._parts.instances)
         if (news := self._devices.turn(now_ms, connected=self._socket is not None)) is not None:
             self._state.on_devices(news)
         self._state.power_limit_mw = self._devices.power_limit_mw
@@ -245,14 +247,11 @@ class Worker:
         self._cell.set(self._state.lease_until_ms)
         if self._state.must_say_hello:
             self._disconnect()
-        if self._socket is not None:
-            report = self._state.next_report(now_ms)
-            if report is not None:
-                self._send(report)
-        if self._socket is not None and self._parts.folders is not None:
-            fetch = self._parts.folders.to_ask()
-            if fetch is not None:
-                self._send(fetch)
+        if self._socket is not None and (report := self._state.next_report(now_ms)) is not None:
+            self._send(report)
+        folders = self._parts.folders if self._socket is not None else None
+        if folders is not None and (fetch := folders.to_ask()) is not None:
+            self._send(fetch)
 
     def _end_all(self, now_ms: int) -> None:
         """On SIGTERM: ask everything to stop, kill after a short grace."""
@@ -277,8 +276,7 @@ class Worker:
                 case br.AskToSave():
                     self._replicas.ask_to_save(action.key)
                 case br.Freeze():
-                    why = self._replicas.freeze(action.key, boot_ms())
-                    if why:
+                    if why := self._replicas.freeze(action.key, boot_ms()):
                         self._state.on_refused(action.key, why)
                 case br.Thaw():
                     self._replicas.thaw(action.key)
@@ -286,10 +284,12 @@ class Worker:
                     self._replicas.kill(action.key)
                 case br.Forget():
                     self._replicas.forget(action.key)
-                case br.SetPowerLimit():
+                case LimitPower():
                     self._devices.limit_power(action.limit_mw)
-                case br.CheckSelf():
+                case CheckNode():
                     self._inspector.check(action.command, self._data.root)
+                case DivideDevice():
+                    self._parts.divide(action.index, action.strategy)
                 case br.Inspect():
                     pids, killed = self._replicas.processes(action.key), self._replicas.note(action.key)
                     self._inspector.look(action.key, pids, native=action.native, killed=killed)

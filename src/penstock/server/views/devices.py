@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
-from penstock.api.nodes import ClosureView, DeviceUserView, DeviceView
+from penstock.api.nodes import ClosureView, DeviceUserView, DeviceView, MigInstanceView
 from penstock.core.lifecycle.device_health import open_due_ms
 from penstock.core.model.access import Scope
 from penstock.core.model.cluster import DeviceClosure, Node, Settings
 from penstock.core.model.ids import JobId
+from penstock.core.place.capacity import NodeCapacity
 from penstock.core.state.state import State
 
 
@@ -41,9 +42,18 @@ def device_views(state: State, node: Node, held: Mapping[int, JobId | None], sco
             closed.get(device.index),
             device.index in node.others.devices,
             users.get(device.index, []),
+            device.mig_mode,
+            _instances(node, free, device.index) if device.mig else [],
         )
         for device in shape
     ]
+
+
+def _instances(node: Node, free: NodeCapacity, index: int) -> list[MigInstanceView]:
+    held = free.instances(index)
+    present = next((one.instances for one in node.instances or () if one.index == index), ())
+    every = sorted({*held, *present}, key=lambda one: (one[1], one[0]))
+    return [MigInstanceView(profile, start, (profile, start) in held) for profile, start in every]
 
 
 def sees_users(state: State, scope: Scope) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from penstock.core.messages.orders import CheckNode, DivideDevice, LimitPower
 from penstock.core.messages.reports import NodeCheck, ProgressSeen, ReplicaKey
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Incarnation
@@ -273,9 +274,9 @@ class SimNode:
                         self._end(action.key, ExitInfo(signal=9))
                     elif action.key in agent_state.entries:
                         agent_state.on_gone(action.key, ExitInfo(problem="it was never there"))
-                case br.CheckSelf():
+                case CheckNode():
                     agent_state.on_checked(NodeCheck(True) if self._claims is None else self._claims.check())
-                case br.Forget() | br.AskToSave() | br.Inspect() | br.SetPowerLimit():
+                case br.Forget() | br.AskToSave() | br.Inspect() | LimitPower() | DivideDevice():
                     pass
         self._journal()
 
