@@ -23,7 +23,7 @@ echo '{"kind": "step", "step": 3}' >> "$PENSTOCK_REPORT_FILE"
 while :; do sleep 0.1; done
 """
 LOCAL = {
-    *("version", "help", "schema", "sim", "sizing", "checkpoints", "run", "up", "certificates", "mig"),
+    *("version", "help", "schema", "sim", "sizing", "checkpoints", "run", "up", "certificates", "mig", "slurm-shims"),
     *("import slurm", "import kueue", "import volcano", "import yunikorn"),
     *("store backup", "store restore", "store verify", "manifests", "completion install", "completion show"),
 }
@@ -32,7 +32,8 @@ PAGER = {"commands": [{"name": "pager", "path": "/bin/true"}]}
 ALONE = {"up", "down", "store restore", "store backup", "store verify", "certificates", "attach", "mcp"}
 ALONE |= {"completion install"}
 """Commands whose examples are run on a data folder of their own, change the server itself, or end with a job."""
-NOT_JSON = {"help", "mcp", "shell", "exec", "logs", "events", "run", "sbatch", "audit", "top", "completion show"}
+NOT_JSON = {"help", "mcp", "shell", "exec", "logs", "events", "run", "audit", "top", "completion show"}
+NOT_JSON |= {"sbatch", "slurm", "slurm-shims"}
 """Commands whose output is another program's, a stream, or lines of JSON."""
 NUMBERED = {"-g", "-n", "--attempt", "--rank", "--tail", "--last", "--days", "lease", "node-b"}
 """Words after which a number is no job's."""

@@ -23,7 +23,7 @@ from penstock.batch.places import VISIBLE, Place
 from penstock.batch.shims import write_shims
 from penstock.slurm.arrays import index_at
 from penstock.slurm.patterns import file_name, symbols
-from penstock.slurm.settings import END, Settings, settings_of, unpacked
+from penstock.slurm.settings import END, STANDARD_OUTPUT, Settings, settings_of, unpacked
 from penstock.slurm.variables import Facts, script_variables
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -160,6 +160,8 @@ def _run(batch: Batch, host: str) -> int:
 def _files(batch: Batch) -> tuple[int, int, int]:
     """Open standard input, output and error as the script's options name them. Raises: OSError."""
     settings, facts = batch.settings, batch.facts
+    if settings.output == STANDARD_OUTPUT:
+        return os.open(settings.input or os.devnull, os.O_RDONLY | os.O_CLOEXEC), 1, 2
     values = symbols(
         job=facts.job, name=facts.name, user=facts.user, node=socket.gethostname().split(".")[0], array=facts.array
     )
@@ -174,7 +176,7 @@ def _files(batch: Batch) -> tuple[int, int, int]:
 
 def _copied(out: int, err: int) -> list[tuple[int, int]]:
     """Return the files whose new bytes also become output of the job, and to which output."""
-    pairs = [(out, 1)] if out == err else [(out, 1), (err, 2)]
+    pairs = [(out, 1)] if out == err else [(out, 1), (err, 2)] if out != 1 else []
     return [(one, to) for one, to in pairs if os.path.isfile(f"/proc/self/fd/{one}")]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import penstock
 
-NAMES = ("sbatch", "srun")
+NAMES = ("sbatch", "squeue", "scancel", "sinfo", "sacct", "srun", "salloc", "scontrol")
 _CODE = "import sys; sys.path.insert(0, {path!r}); from {module} import main; sys.exit(main())"
 
 

@@ -13,6 +13,7 @@ from typing import BinaryIO, NamedTuple
 
 from penstock.batch import FOLDER_VARIABLE, frames
 from penstock.batch.frames import Channel
+from penstock.batch.shims import program
 from penstock.slurm.arrays import read_array
 from penstock.slurm.options import STEP_OPTIONS, Given, Unknown, option_of, read_words
 from penstock.slurm.patterns import file_name, symbols
@@ -24,10 +25,10 @@ TASKS_MAX = 100_000
 
 
 def main() -> int:
-    """Run one step; outside of a batch job there is none. Returns: the highest exit code of its tasks."""
+    """Run one step; outside of a batch job become the command that begins one. Returns: the highest exit code."""
     if FOLDER_VARIABLE not in os.environ:
-        sys.stderr.write("srun: error: it starts tasks inside of a batch job: penstock sbatch, or penstock run\n")
-        return 1
+        words = program("penstock.cli.as_slurm", "srun", *sys.argv[1:])
+        os.execv(words[0], words)  # noqa: S606 - our own program
     try:
         given, words = read_words(sys.argv[1:], "srun", STEP_OPTIONS)
         return _Srun(given, words).run()

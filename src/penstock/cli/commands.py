@@ -24,6 +24,8 @@ PANELS: dict[str, dict[str, Entry]] = {
         "run": Entry("run:run", "Run a command as a job and follow its output."),
         "submit": Entry("submit:submit", "Submit a job file or a command, and return at once."),
         "sbatch": Entry("sbatch:sbatch", "Submit a batch script with #SBATCH lines.", foreign=True),
+        "slurm": Entry("slurm:slurm", "Run a program of Slurm's on this server.", foreign=True),
+        "slurm-shims": Entry("slurm:slurm_shims", "Write sbatch, squeue and others as programs."),
         "ps": Entry("ps:ps", "List jobs.", watch=True),
         "jobs": Entry("ps:ps", "List jobs.", watch=True, hidden=True),
         "show": Entry("show:show", "Show one job with its attempts and events.", watch=True),

@@ -14,6 +14,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "penstock sbatch --array 0-9%4 --time 1:00:00 train.sh",
         "penstock sbatch --parsable --gpus=1 --wrap 'python train.py'",
     ),
+    "slurm": (
+        "penstock slurm squeue --me -o '%i %T'",
+        "penstock slurm sacct -j 2 -P -n -o JobID,State,ExitCode",
+        "penstock slurm sinfo -N",
+        "penstock slurm scontrol show job 2",
+    ),
+    "slurm-shims": ("penstock slurm-shims shims",),
     "ps": ("penstock ps", "penstock ps -a --mine --name 'train*'", "penstock ps --state waiting --sort priority"),
     "show": ("penstock show 1",),
     "logs": ("penstock logs 2", "penstock logs -f 2", "penstock logs 2 --attempt 1 --rank 0 --tail 20"),

@@ -77,8 +77,6 @@ def submit(script: Script, options: Options, *, lead: Sequence[str] = ("sbatch",
         return 0
     answer = client.submit_request(request)
     number = answer.jobs[0].id
-    if made.hold:
-        client.act("hold", {"ids": [str(job.id) for job in answer.jobs]})
     if "parsable" in options:
         say(str(number))
     elif "quiet" not in options:

@@ -28,6 +28,7 @@ class JobFields(TypedDict, total=False):
     alternatives: Sequence[Mapping[str, Any]]
     shareable: bool
     workload_class: str
+    hold: bool
     pool: str
     queue: str
     tenant: str

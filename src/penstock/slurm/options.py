@@ -323,12 +323,13 @@ def _named(name: str, where: str, options: Sequence[Option]) -> Option:
     if near:
         shown = ", ".join(f"--{one.name}" for one in near)
         raise Unknown(f"{where}: --{name} is short for several options: {shown}")
-    raise Unknown(f"{where}: there is no option --{name}{_nearest(name, (one.name for one in options))}")
+    raise Unknown(f"{where}: there is no option --{name}{nearest(name, (one.name for one in options))}")
 
 
-def _nearest(name: str, names: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str], before: str = "--") -> str:
+    """Return a question for the name that is near to one without a meaning, or ''."""
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return f"; did you mean --{near[0]}?" if near else ""
+    return f"; did you mean {before}{near[0]}?" if near else ""
 
 
 def option_of(name: str, options: Sequence[Option] = OPTIONS) -> Option:

@@ -16,6 +16,8 @@ PACKED_MAX_BYTES = 256 * 1024
 """Script and environment, compressed: they stay in the log as part of the job."""
 PLAIN_MAX_BYTES = 16 * 2**20
 END = "--"
+STANDARD_OUTPUT = "/dev/stdout"
+"""As `output`: the output of the job itself, and no file."""
 
 
 class Settings(NamedTuple):
@@ -59,6 +61,7 @@ class Settings(NamedTuple):
     array_max: int = 0
     array_step: int = 0
     array_count: int = 0
+    array_at_once: int = 0
     comment: str = ""
     umask: str = ""
     """Of the submitting process, octal."""

@@ -34,7 +34,6 @@ class Translated(NamedTuple):
     settings: Settings
     dependencies: Dependencies
     notes: list[str]
-    hold: bool
     wait: bool
 
 
@@ -65,6 +64,8 @@ def translate(options: Options, script: str, folder: str, host: str, cluster: Cl
     limit = values.limit_s(options["time"]) if "time" in options else 0
     if limit:
         fields["time_limit"] = limit
+    if "hold" in options:
+        fields["hold"] = True
     if mail := _mail(options, notes):
         fields["notify"] = mail
     labels = {name: options.get(name) for name in ("comment", "wckey") if name in options}
@@ -73,7 +74,7 @@ def translate(options: Options, script: str, folder: str, host: str, cluster: Cl
     waits = values.dependencies(options["dependency"]) if "dependency" in options else Dependencies()
     notes += waits.notes
     settings = _settings(options, shape, where, array, script, folder, host)._replace(time_limit=limit)
-    return Translated(fields, settings, waits, notes, "hold" in options, "wait" in options)
+    return Translated(fields, settings, waits, notes, "wait" in options)
 
 
 def _folder(options: Options, folder: str) -> str:
@@ -221,6 +222,7 @@ def _settings(
         array_max=array.indexes[-1],
         array_step=array.step,
         array_count=len(array.indexes),
+        array_at_once=array.parallel,
     )
 
 

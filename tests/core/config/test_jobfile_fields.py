@@ -32,6 +32,7 @@ SHELL = ("/bin/sh", "-c", "train")
 EXAMPLES = {
     "on_preempt": [("suspend", lambda e: e.spec.on_preempt, "suspend"), ("stop", lambda e: e.spec.on_preempt, "stop")],
     "on_hang": [("report", lambda e: e.spec.on_hang, "report"), ("restart", lambda e: e.spec.on_hang, "restart")],
+    "hold": [(True, lambda e: e.held, True), (False, lambda e: e.held, False)],
     "lease": [(False, lambda e: e.spec.lease, False)],
     "secrets": [
         (["HF_TOKEN"], lambda e: e.spec.secrets, (("HF_TOKEN", "HF_TOKEN"),)),

@@ -6,6 +6,8 @@ from penstock.core.audit.rederive import audit
 from penstock.core.explain.why import explain
 from penstock.core.ledger.sessions import sessions
 from penstock.core.lifecycle.acting import act, why_not
+from penstock.core.lifecycle.requests import submit
+from penstock.core.messages.requests import NewJob, Submit
 from penstock.core.model.access import User
 from penstock.core.model.actions import REFUSAL_TEXT, ActionRefusal, JobChange
 from penstock.core.model.cluster import Queue
@@ -34,6 +36,16 @@ def test_a_held_job_waits_and_others_pass_it():
     w.cycle()
     assert (w.phase(first), w.phase(second)) == ("waiting", "starting")
     assert (w.job(first).hold.by, w.state.jobs.in_queue("default", "blocked")) == (ANN, 1)
+
+
+def test_a_job_submitted_held_waits_until_it_is_released():
+    w = cluster(1, 1)
+    submitted = w.commit(lambda tx: submit(tx, Submit((NewJob(job_spec(1), 2, held=True),), ANN), {}))
+    w.cycle()
+    assert [(w.phase(job), w.job(job).hold.by) for job in submitted.job_ids] == [("waiting", ANN)] * 2
+    assert do(w, "release", submitted.job_ids[0]) == [None]
+    w.cycle()
+    assert [w.phase(job) for job in submitted.job_ids] == ["starting", "waiting"]
 
 
 def test_a_released_job_has_kept_its_place():

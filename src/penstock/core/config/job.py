@@ -193,7 +193,8 @@ def _build(values: Values, reader: Reader) -> NewJob:
     )
     names = tuple((item, kind) for item, kind in after if isinstance(item, str)) if after else ()
     unnamed = UNNAMED["tenant" in values, "queue" in values]
-    return NewJob(spec, array.members, names, reader.where, unnamed, array.first, array.step)
+    held = values.get("hold", False)
+    return NewJob(spec, array.members, names, reader.where, unnamed, array.first, array.step, held)
 
 
 def _secrets(values: Values, reader: Reader) -> tuple[tuple[str, str], ...]:

@@ -174,6 +174,7 @@ FIELDS: dict[str, Field] = {
         "a line for /bin/sh, or a list of words that is executed as it is",
     ),
     "lease": flag("no command: holds what it asks for until its time limit (false)"),
+    "hold": flag("wait until it is released (false)"),
     **SHAPE,
     "alternatives": ALTERNATIVES,
     "shareable": flag("its devices may be shared while they are little used (false)"),

@@ -21,6 +21,7 @@ from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.events import (
     AttemptStopRequested,
     JobCancelRequested,
+    JobHeld,
     JobSubmitted,
     StartsEstimated,
 )
@@ -224,6 +225,8 @@ def _accept(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]
                     job_id, spec, request.user, array_id, number, key, digest, batch, request.account, request.delegated
                 )
             )
+            if new.held:
+                tx.emit(JobHeld(job_id, request.user))
             if why:
                 impossible.append((job_id, why))
     for job_id, why in impossible:

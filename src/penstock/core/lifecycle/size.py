@@ -119,7 +119,7 @@ def weight_of(jobs: Sequence[NewJob], bounds: RequestBounds = BOUNDS) -> Weight:
     for new in jobs:
         if total > bounds.log_bytes:
             break
-        total += RECORD_BYTES * new.count
+        total += RECORD_BYTES * new.count * (2 if new.held else 1)
         if id(new.spec) in seen and not new.after_names:
             continue
         one = seen.get(id(new.spec)) or len(_encode(new.spec))

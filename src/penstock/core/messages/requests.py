@@ -25,6 +25,8 @@ class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
     array_first: int = 0
     """The index of the array's first job."""
     array_step: int = 1
+    held: bool = False
+    """It waits until it is released."""
 
     @property
     def count(self) -> int:
