@@ -6,12 +6,14 @@ from collections import Counter
 import pytest
 
 from penstock.core.ledger.allocations import AllocationLog
+from penstock.core.ledger.levels import Levels
 from penstock.core.ledger.sessions import sessions
 from penstock.core.lifecycle.sharing import share_devices
 from penstock.core.model.cluster import Pool
 from penstock.core.model.events import AttemptStopRequested, DeviceShared, DeviceShareEnded, UseNoted
 from penstock.core.model.jobs import CheckpointSpec
 from penstock.core.model.pairing import SharingSettings
+from penstock.core.share.live import DRAWN_EVERY_MS, GROUP_SEEN_MAX, pairs_to_join
 from penstock.core.state.state import State, fold
 from penstock.testing.builders import node, queues
 from penstock.testing.harness import World
@@ -115,8 +117,11 @@ def test_the_timeline_and_the_levels_count_halves():
     lab = Lab()
     mover, stayer = lab.paired()
     log = AllocationLog()
+    levels = Levels(log)
     for record in lab.world.records:
-        log.take(record)
+        levels.take(record)
+    held = {key: value for key, value in levels.values.items() if key.name == "devices_held"}
+    assert set(held.values()) == {1000}
     assert {(one.job_id, one.device_milli) for one in log.open()} == {(mover, 500), (stayer, 500)}
 
 
@@ -247,6 +252,7 @@ def test_a_half_that_a_preemption_frees_goes_to_its_beneficiary_and_comes_back_a
     lab.world.cycle()
     (victim,) = lab.stopping()
     lab.leave(victim)
+    lab.decide()
     lab.world.run(urgent)
     assert lab.world.phase(urgent) == "running"
     lab.decide()
@@ -332,3 +338,16 @@ def test_stops_are_asked_for_once():
     lab.decide()
     asked = [r.event for r in lab.world.records if isinstance(r.event, AttemptStopRequested)]
     assert [(one.reason, one.rule) for one in asked] == [("moved", "pair")]
+
+
+def test_of_many_jobs_a_draw_that_follows_from_the_time_is_looked_at_and_all_get_their_turn():
+    lab = Lab(nodes=4, devices=8, jobs=30)
+    for job_id in lab.job_ids:
+        lab.used(job_id, memory=30)
+    now = lab.world.now
+    first = pairs_to_join(lab.world.state, now)
+    assert first == pairs_to_join(lab.world.state, now)
+    assert len(first) == GROUP_SEEN_MAX // 2
+    met = {job for at in range(20) for pair in pairs_to_join(lab.world.state, now + at * DRAWN_EVERY_MS)
+           for job in (pair.stays, pair.moves)}  # fmt: skip
+    assert met == set(lab.job_ids)

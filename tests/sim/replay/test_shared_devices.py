@@ -50,3 +50,9 @@ def test_jobs_that_do_not_share_run_as_ever(changed):
     result, events = shared(job(0, 600, **SHARES | changed), job(1, 600, **SHARES | changed))
     assert times(result) == [(0, 600), (1, 601)]
     assert kinds(events, DeviceShared) == []
+
+
+def test_what_a_job_did_at_each_speed_counts_when_it_is_preempted_later():
+    urgent = job(200, 50, 2, priority=1000)
+    result, _ = shared(job(0, 600, **SHARES), job(1, 100, **SHARES), urgent)
+    assert times(result) == [(0, 650), (1, 101), (200, 250)]

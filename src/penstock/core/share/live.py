@@ -5,7 +5,8 @@ Only jobs of one replica on one whole device take part, of the tenants and pools
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from heapq import nsmallest
+from typing import NamedTuple, TypeVar
 
 from penstock.core.model.cluster import Pool
 from penstock.core.model.gang import Pairing, halved
@@ -27,13 +28,15 @@ from penstock.core.share.pairs import (
 )
 from penstock.core.state.state import State
 
+T = TypeVar("T")
 FRESH_WINDOWS = 2
 """A note of use counts for this many windows; an older one says nothing of now."""
 COVERED_ENOUGH_MILLI = 900
 """A window counts as measured when this part of it was: readings have gaps."""
 FULL = 1000
-CANDIDATES_MAX = 2_000
-"""Jobs that are looked at in one call, the lowest numbers first."""
+JOBS_SEEN_MAX, GROUPS_SEEN_MAX, GROUP_SEEN_MAX = 256, 2, 24
+"""Jobs, groups of jobs that could meet, and jobs of one group that are looked at in one call: some 25 ms."""
+DRAWN_EVERY_MS = 2_000
 
 
 class Beside(NamedTuple):
@@ -45,27 +48,63 @@ class Beside(NamedTuple):
 
 
 def pairs_to_join(state: State, now_ms: int) -> tuple[PairProposal, ...]:
-    """Return which jobs to put together now, best first."""
-    leaving = set(state.indexes.stopping.values())
-    candidates: dict[PoolName, list[Job]] = {}
-    for job_id in sorted(state.indexes.shareable)[:CANDIDATES_MAX]:
-        job = state.jobs[job_id]
-        if job_id not in leaving and _may_share(state, job):
-            candidates.setdefault(job.placed.pool, []).append(job)
+    """Return which jobs to put together now, best first: at most those of the groups looked at in this call.
+
+    Jobs that could meet are a group: of one pool and one model, and of one tenant where tenants do not meet. Where
+    there are many, a draw that follows from the time says which are looked at, so that all get their turn.
+    """
+    draw = now_ms // DRAWN_EVERY_MS
+    groups = _groups(state, _drawn(sorted(state.indexes.shareable), JOBS_SEEN_MAX, draw))
     found: list[PairProposal] = []
-    for name, jobs in sorted(candidates.items()):
-        settings = _settings(state.config.pool_by_name.get(name))
-        if settings is None or len(jobs) < 2:
-            continue
-        by_id = {job.id: job for job in jobs}
-        running = [one for job in jobs if (one := _occupant(state, job, settings, now_ms)) is not None]
-        parted = [Parted((job.id, one.job), one.parted_ms) for job in jobs for one in job.parted if one.job in by_id]
-
-        def fits(mover: Occupant, stayer: Occupant, jobs: dict[JobId, Job] = by_id) -> bool:
-            return _has_room(state, jobs[mover.job], jobs[stayer.job])
-
-        found += to_join(running, parted, settings, now_ms=now_ms, fits=fits)
+    for key in _drawn(sorted(groups), GROUPS_SEEN_MAX, draw):
+        found += _pairs_of(state, _drawn(groups[key], GROUP_SEEN_MAX, draw), now_ms)
     return tuple(found)
+
+
+def _drawn(values: list[T], most: int, draw: int) -> list[T]:
+    """Return at most so many of the values, in their order: others for each draw, and the same for the same one."""
+    if len(values) <= most:
+        return values
+
+    def mixed(at: int) -> int:  # the finalizer of MurmurHash3 by Austin Appleby, public domain
+        word = (at * 0x9E3779B1 + draw * 0x85EBCA77) & 0xFFFFFFFF
+        word = (word ^ word >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+        word = (word ^ word >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+        return word ^ word >> 16
+
+    return [values[at] for at in sorted(nsmallest(most, range(len(values)), key=mixed))]
+
+
+def _groups(state: State, job_ids: list[JobId]) -> dict[tuple[str, str, str], list[Job]]:
+    """Return the jobs that could share a device now, by pool, model, and tenant where tenants do not meet."""
+    joined, found = set(state.indexes.stopping.values()), dict[tuple[str, str, str], list[Job]]()
+    for job_id in job_ids:
+        job = state.jobs[job_id]
+        attempt = job.undisturbed
+        if attempt is None or job_id in joined or not _may_share(state, job):
+            continue
+        pool = job.placed.pool
+        settings = _settings(state.config.pool_by_name.get(pool))
+        if settings is not None:
+            place = attempt.replicas[0].place
+            model = state.nodes[place.node].spec.devices[place.devices[0]].model
+            tenant = "" if settings.across_tenants else job.spec.tenant
+            found.setdefault((pool, model, tenant), []).append(job)
+    return {key: jobs for key, jobs in found.items() if len(jobs) > 1}
+
+
+def _pairs_of(state: State, jobs: list[Job], now_ms: int) -> tuple[PairProposal, ...]:
+    """Return the pairs of jobs of one pool."""
+    settings = _settings(state.config.pool_by_name.get(jobs[0].placed.pool))
+    assert settings is not None, "its pool shares devices"
+    by_id = {job.id: job for job in jobs}
+    running = [one for job in jobs if (one := _occupant(state, job, settings, now_ms)) is not None]
+    parted = [Parted((job.id, one.job), one.parted_ms) for job in jobs for one in job.parted if one.job in by_id]
+
+    def fits(mover: Occupant, stayer: Occupant) -> bool:
+        return _has_room(state, by_id[mover.job], by_id[stayer.job])
+
+    return to_join(running, parted, settings, now_ms=now_ms, fits=fits)
 
 
 def pairs_to_part(state: State, now_ms: int) -> tuple[Parting, ...]:
