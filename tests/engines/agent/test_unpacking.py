@@ -77,10 +77,14 @@ class Node:
 
     def gets(self, source: Source, job: int = 1, **fields: str) -> Prepared:
         self.folders.unpack(start(key(job), snapshot=source.name, **fields))
+        return self.answered_by({source.name: source})
+
+    def answered_by(self, sources: dict[str, Source]) -> Prepared:
+        """Return the next replica that may start, or cannot, while sources answer."""
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
-            if (wanted := self.folders.to_ask()) is not None:
-                self.folders.answered(source.answer(wanted))
+            if (wanted := self.folders.fetching.to_ask()) is not None:
+                self.folders.fetching.answered(sources[wanted.snapshot].answer(wanted))
             try:
                 return self.folders.done.get_nowait()
             except queue.Empty:
@@ -244,14 +248,36 @@ def test_a_question_lost_with_its_connection_is_asked_again(node):
     source = Source(*PROJECT)
     node.folders.unpack(start(key(1), snapshot=source.name))
     deadline = time.monotonic() + 20
-    while (first := node.folders.to_ask()) is None:
+    while (first := node.folders.fetching.to_ask()) is None:
         assert time.monotonic() < deadline
-    assert node.folders.to_ask() is None
-    node.folders.ask_again()
-    assert node.folders.to_ask() == first
-    node.folders.answered(ServerPart(first.number + 7, problem="of a former question"))
-    node.folders.answered(source.answer(first))
+    assert node.folders.fetching.to_ask() is None
+    node.folders.fetching.ask_again()
+    assert node.folders.fetching.to_ask() == first
+    node.folders.fetching.answered(ServerPart(first.number + 7, problem="of a former question"))
+    node.folders.fetching.answered(source.answer(first))
     assert node.gets(source, 2).problem == ""
+
+
+def test_a_large_snapshot_does_not_keep_a_small_one_back(node):
+    pieces = [str(number).encode() for number in range(200)]
+    large = Source(*(file(f"{i:03}", data) for i, data in enumerate(pieces)), contents=tuple(pieces))
+    small = Source(file("a", TEXT))
+    sources = {one.name: one for one in (large, small)}
+    for job, source in enumerate((large, small), 1):
+        node.folders.unpack(start(key(job), snapshot=source.name))
+    assert node.answered_by(sources).order.key == key(2)
+    assert node.answered_by(sources).order.key == key(1)
+    assert len(large.asked) > 100
+
+
+def test_replicas_of_one_snapshot_wait_for_it_together(node):
+    source = Source(*PROJECT)
+    for job in (1, 2, 3):
+        node.folders.unpack(start(key(job), snapshot=source.name))
+    found = [node.answered_by({source.name: source}) for _ in range(3)]
+    assert len({one.order.workdir for one in found}) == 1
+    assert {one.order.key for one in found} == {key(1), key(2), key(3)}
+    assert len([one for one in source.asked if not one.wanted]) == -(-len(source.data) // 40)
 
 
 def test_a_replica_that_was_stopped_meanwhile_does_not_start(node):

@@ -1,7 +1,7 @@
 """Snapshots of folders on a node: fetched from the server over the agent's link, unpacked once, read-only.
 
-A thread does it, one snapshot after the other; what it needs from the server the agent's loop asks for, one part at a
-time, so that neither reports nor orders wait for it. Everything that comes is checked against its hash.
+Each snapshot has a thread while it is unpacked, however many replicas wait for it; what threads need from the server
+the agent's loop asks for (`fetching.py`). Everything that comes is checked against its hash.
 
 A tree is unpacked under another name, then renamed, and used again while not a single entry of it has changed since:
 the kernel notes each change in a time that no program can set. What a crash of the machine leaves is not trusted:
@@ -17,8 +17,10 @@ import secrets
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -27,16 +29,17 @@ from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model import folder_snapshots as fs
 from penstock.core.model.errors import PenstockError
+from penstock.engines.agent.fetching import Fetching
 from penstock.engines.agent.parts import Prepared
-from penstock.engines.agent.protocol import PART_BYTES, WANTED_MAX, AgentFetch, ServerPart
+from penstock.engines.agent.protocol import PART_BYTES, WANTED_MAX, AgentFetch
 from penstock.engines.processes.accounts import account_of, private
 from penstock.engines.processes.paths import DataFolder
 from penstock.privatefiles import PASSED, write_whole
 
 log = logging.getLogger(__name__)
 
-ANSWER_S = 60.0
-"""Without an answer of the server by then a replica cannot start."""
+THREADS_MAX = 32
+"""Snapshots that are unpacked at once; each takes some MiB meanwhile."""
 KEPT_S = 7 * 86_400
 """A tree that nothing has used for so long is removed."""
 KEPT_BYTES = 20 * 2**30
@@ -66,6 +69,19 @@ class Tree(msgspec.Struct):
     """Replicas that have it."""
 
 
+class Wanted(NamedTuple):
+    """A snapshot for an account."""
+
+    snapshot: str
+    """`HOLDER/NAME`."""
+    account: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its name and the account: whose trees are the same."""
+        return self.snapshot.partition("/")[2], self.account
+
+
 class NotUnpacked(PenstockError):
     """A snapshot cannot be had, or not be unpacked here."""
 
@@ -88,107 +104,129 @@ class UnpackedFolders:
         self._living = {str(key) for key in living}
         """Replicas that may use a tree."""
         self.done: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
-        self._work: queue.SimpleQueue[StartReplica | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[ServerPart] = queue.SimpleQueue()
+        self.fetching = Fetching(wake)
         self._lock = threading.Lock()
-        self._asking: AgentFetch | None = None
-        self._asked = False
-        self._number = 0
-        self._thread: threading.Thread | None = None
+        """Of what is to be done: held for moments, the agent's loop takes it."""
+        self._orders: dict[Wanted, list[StartReplica]] = {}
+        self._work: deque[Wanted | None] = deque()
+        """Snapshots to unpack, and None where old trees are to be looked at."""
+        self._threads = 0
+        self._trees_lock = threading.Lock()
+        """Of the trees and their notes: threads alone take it."""
+        self._trees: list[Tree] | None = None
 
     # On the agent's loop.
 
     def unpack(self, order: StartReplica) -> None:
         """Unpack what a replica starts in; `done` gets the order, with the folder in `workdir`."""
-        self._living.add(str(order.key))
-        self._work.put(order)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="penstock-unpack", daemon=True)
-            self._thread.start()
+        wanted = Wanted(order.snapshot, order.account)
+        with self._lock:
+            self._living.add(str(order.key))
+            waiting = self._orders.setdefault(wanted, [])
+            waiting.append(order)
+            if len(waiting) == 1:
+                self._work.append(wanted)
+        self._go()
 
     def left(self, key: ReplicaKey) -> None:
         """Take note that nothing of a replica is left."""
-        if str(key) in self._living:
-            self._living.discard(str(key))
-            self._work.put(None)
-
-    def to_ask(self) -> AgentFetch | None:
-        """Return what to ask the server now, once."""
         with self._lock:
-            if self._asking is None or self._asked:
-                return None
-            self._asked = True
-            return self._asking
-
-    def ask_again(self) -> None:
-        """Take note that there is another connection: what was asked on a former one gets no answer."""
-        with self._lock:
-            self._asked = False
-
-    def answered(self, part: ServerPart) -> None:
-        """Take an answer of the server."""
-        with self._lock:
-            if self._asking is None or part.number != self._asking.number:
+            if str(key) not in self._living:
                 return
-            self._asking = None
-        self._answers.put(part)
+            self._living.discard(str(key))
+            if None not in self._work:
+                self._work.append(None)
+        self._go()
 
-    # In the thread.
+    def _go(self) -> None:
+        with self._lock:
+            if not self._work or self._threads >= THREADS_MAX:
+                return
+            self._threads += 1
+        threading.Thread(target=self._run, name="penstock-unpack", daemon=True).start()
+
+    # In threads.
 
     def _run(self) -> None:
-        trees = self._read_notes()
-        self._remove_strangers(trees)
         while True:
-            order = self._work.get()
+            with self._lock:
+                if not self._work:
+                    self._threads -= 1
+                    return
+                wanted = self._work.popleft()
             try:
-                if order is not None:
-                    self._unpack(order, trees)
-                self._clean(trees)
-            except Exception as error:  # of this replica alone: the thread goes on
-                log.exception("a folder was not unpacked")
-                if order is not None:
-                    self._finish(order, problem=f"its folder was not unpacked: {type(error).__name__}: {error}")
+                if wanted is not None:
+                    self._serve(wanted)
+                self._clean()
+            except Exception:  # the top of the thread: other snapshots go on
+                log.exception("unpacked folders were not cleaned")
 
-    def _unpack(self, order: StartReplica, trees: list[Tree]) -> None:
-        if str(order.key) not in self._living:
-            return  # stopped meanwhile
+    def _serve(self, wanted: Wanted) -> None:
+        """Give the orders that wait for a snapshot their tree, or say why there is none."""
+        tree, problem = None, ""
         try:
-            tree = self._usable(order, trees) or self._make(order, trees)
+            tree = self._tree(wanted)
         except (PenstockError, OSError) as error:
-            why = error.message if isinstance(error, PenstockError) else str(error)
-            self._finish(order, problem=f"its folder was not unpacked: {why}")
-            return
-        tree.used_s = time.time()
-        tree.users = [*(user for user in tree.users if user in self._living), str(order.key)]
-        self._write_notes(trees)
-        self._finish(replace(order, workdir=tree.path, snapshot=""))
-
-    def _finish(self, order: StartReplica, problem: str = "") -> None:
-        self.done.put(Prepared(order, (), problem))
+            problem = error.message if isinstance(error, PenstockError) else str(error)
+        except Exception as error:  # of this snapshot alone
+            log.exception("a folder was not unpacked")
+            problem = f"{type(error).__name__}: {error}"
+        with self._lock:
+            orders = [order for order in self._orders.pop(wanted) if str(order.key) in self._living]
+            if tree is None and not problem and orders:  # all were stopped, and these came meanwhile
+                self._orders[wanted] = orders
+                self._work.append(wanted)
+                return
+        if tree is not None:
+            with self._trees_lock:
+                self._mark(tree, orders)
+        for order in orders:
+            if tree is not None:
+                self.done.put(Prepared(replace(order, workdir=tree.path, snapshot=""), (), ""))
+            else:
+                self.done.put(Prepared(order, (), f"its folder was not unpacked: {problem}"))
         self._wake()
 
-    def _usable(self, order: StartReplica, trees: list[Tree]) -> Tree | None:
-        """Return a tree of the snapshot that is as it was unpacked, or None."""
-        name, boot = order.snapshot.partition("/")[2], _boot()
-        for tree in trees:
-            if (tree.snapshot, tree.account, tree.boot) == (name, order.account, boot):
-                with contextlib.suppress(OSError):
-                    if _state(Path(tree.path)) == tree.state:
-                        return tree
-                log.warning("an unpacked folder was changed, and is unpacked anew", extra={"path": tree.path})
-        return None
+    def _tree(self, wanted: Wanted) -> Tree | None:
+        """Return a tree for replicas that wait for it; None where all were stopped. Raises: PenstockError; OSError."""
+        with self._lock:
+            orders = [order for order in self._orders[wanted] if str(order.key) in self._living]
+        if not orders:
+            return None
+        with self._trees_lock:
+            trees = self._trees = self._begun() if self._trees is None else self._trees
+            known = [one for one in trees if (one.snapshot, one.account, one.boot) == (*wanted.key, _boot())]
+            if known:
+                self._mark(known[-1], orders)
+            there = self._there(trees, wanted.account)
+        for tree in known[-1:]:  # that before it was changed already
+            with contextlib.suppress(OSError):
+                if _state(Path(tree.path)) == tree.state:
+                    return tree
+            log.warning("an unpacked folder was changed, and is unpacked anew", extra={"path": tree.path})
+        made = self._make(wanted, there)
+        with self._trees_lock:
+            trees.append(made)
+            self._mark(made, orders)
+        return made
 
-    def _make(self, order: StartReplica, trees: list[Tree]) -> Tree:
-        """Fetch and unpack a snapshot. Raises: NotUnpacked; OSError."""
-        name = order.snapshot.partition("/")[2]
-        home = self._home(order.account)
+    def _mark(self, tree: Tree, orders: Sequence[StartReplica]) -> None:
+        """Note users of a tree: they keep it."""
+        users = [*tree.users, *(str(order.key) for order in orders)]
+        tree.used_s, tree.users = time.time(), [user for user in dict.fromkeys(users) if user in self._living]
+        self._write_notes()
+
+    def _make(self, wanted: Wanted, there: Mapping[bytes, tuple[Path, int]]) -> Tree:
+        """Fetch and unpack a snapshot. Raises: PenstockError; OSError."""
+        name, account = wanted.key
+        home = self._home(account)
         mark = secrets.token_hex(4)
         temporary, path = private(home.parent / UNFINISHED) / mark, home / f"{name[:32]}.{mark}"
         temporary.mkdir(0o700)
         try:
-            files = self._files(order.snapshot, name)
+            files = self._files(wanted.snapshot, name)
             folders, places = _make_folders(temporary, files), _places(files)
-            for chunk, data in self._contents(order.snapshot, files, self._there(trees, order.account)):
+            for chunk, data in self._contents(wanted.snapshot, files, there):
                 for inside, offset in places[chunk]:
                     _write(temporary / inside, offset, data)
             _complete(temporary, files, folders)
@@ -197,9 +235,7 @@ class UnpackedFolders:
             _remove(temporary)
             raise
         write_whole(self._lists / path.name, fs.encoded(files), synced=False)
-        tree = Tree(str(path), name, order.account, _boot(), _state(path), fs.total_bytes(files), time.time())
-        trees.append(tree)
-        return tree
+        return Tree(str(path), name, account, _boot(), _state(path), fs.total_bytes(files), time.time())
 
     def _home(self, account: str) -> Path:
         """Return the folder of an account's trees: that account alone can pass it.
@@ -220,7 +256,7 @@ class UnpackedFolders:
         """Return the list of a snapshot's files. Raises: NotUnpacked."""
         data = b""
         while True:
-            part = self._ask(AgentFetch(0, snapshot, offset=len(data)))
+            part = self.fetching.ask(AgentFetch(0, snapshot, offset=len(data)))
             data += b"".join(part.chunks)
             if len(data) >= part.total or not any(part.chunks):
                 break
@@ -263,7 +299,7 @@ class UnpackedFolders:
             while count < min(len(missing), WANTED_MAX) and total <= PART_BYTES:
                 total += sizes[hashes[missing[count]]]
                 count += 1
-            part = self._ask(AgentFetch(0, snapshot, wanted=tuple(missing[:count])))
+            part = self.fetching.ask(AgentFetch(0, snapshot, wanted=tuple(missing[:count])))
             if not part.chunks or len(part.chunks) > count:
                 raise NotUnpacked("the server sent nothing, or more than was wanted")
             for number, data in zip(missing, part.chunks, strict=False):
@@ -272,23 +308,13 @@ class UnpackedFolders:
                 yield hashes[number], data
             del missing[: len(part.chunks)]
 
-    def _ask(self, fetch: AgentFetch) -> ServerPart:
-        """Return the server's answer. Raises: NotUnpacked."""
-        with self._lock:
-            self._number += 1
-            self._asking, self._asked = replace(fetch, number=self._number), False
-        self._wake()
-        try:
-            part = self._answers.get(timeout=ANSWER_S)
-        except queue.Empty:
-            with self._lock:
-                self._asking = None
-            raise NotUnpacked(f"the server has not answered for {ANSWER_S:g} s") from None
-        if part.problem:
-            raise NotUnpacked(part.problem)
-        return part
-
     # Cleaning.
+
+    def _begun(self) -> list[Tree]:
+        """Return the trees that a former worker has noted, once what it has not noted is removed."""
+        trees = self._read_notes()
+        self._remove_strangers(trees)
+        return trees
 
     def _read_notes(self) -> list[Tree]:
         try:
@@ -296,8 +322,8 @@ class UnpackedFolders:
         except (OSError, msgspec.MsgspecError):
             return []
 
-    def _write_notes(self, trees: Sequence[Tree]) -> None:
-        write_whole(self._notes, msgspec.json.encode(trees), synced=False)
+    def _write_notes(self) -> None:
+        write_whole(self._notes, msgspec.json.encode(self._trees), synced=False)
 
     def _remove_strangers(self, trees: Sequence[Tree]) -> None:
         """Remove what a former worker left half unpacked, or has not noted."""
@@ -312,18 +338,24 @@ class UnpackedFolders:
                     if str(path) not in noted:
                         _remove(path)
 
-    def _clean(self, trees: list[Tree]) -> None:
+    def _clean(self) -> None:
         """Remove trees that nothing uses: old ones, and the longest unused beyond `KEPT_BYTES`."""
         left, now_s, boot = KEPT_BYTES, time.time(), _boot()
-        for tree in sorted(trees, key=lambda one: -one.used_s):
-            if any(user in self._living for user in tree.users):
-                continue
-            left -= tree.size
-            if left < 0 or now_s - tree.used_s > KEPT_S or tree.boot != boot:
-                trees.remove(tree)
-                self._write_notes(trees)
-                _remove(Path(tree.path))
-                (self._lists / Path(tree.path).name).unlink(missing_ok=True)
+        gone = []
+        with self._trees_lock:
+            trees = self._trees = self._begun() if self._trees is None else self._trees
+            for tree in sorted(trees, key=lambda one: -one.used_s):
+                if any(user in self._living for user in tree.users):
+                    continue
+                left -= tree.size
+                if left < 0 or now_s - tree.used_s > KEPT_S or tree.boot != boot:
+                    trees.remove(tree)
+                    gone.append(tree)
+            if gone:
+                self._write_notes()
+        for tree in gone:
+            _remove(Path(tree.path))
+            (self._lists / Path(tree.path).name).unlink(missing_ok=True)
 
 
 def _places(files: fs.Files) -> dict[bytes, list[tuple[str, int]]]:

@@ -250,7 +250,7 @@ class Worker:
         if self._socket is not None and (report := self._state.next_report(now_ms)) is not None:
             self._send(report)
         folders = self._parts.folders if self._socket is not None else None
-        if folders is not None and (fetch := folders.to_ask()) is not None:
+        if folders is not None and (fetch := folders.fetching.to_ask()) is not None:
             self._send(fetch)
 
     def _end_all(self, now_ms: int) -> None:
@@ -353,7 +353,7 @@ class Worker:
         self._deframer, self._out = protocol.Deframer(), bytearray()
         self._selector.register(link, selectors.EVENT_READ)
         if self._parts.folders is not None:
-            self._parts.folders.ask_again()
+            self._parts.folders.fetching.ask_again()
         self._send(protocol.AgentHello(protocol.PROTOCOL_VERSION, self._config.spec, self._incarnation))
 
     def _not_secure(self, error: OSError, now_ms: int) -> None:
@@ -442,7 +442,7 @@ class Worker:
                 self._state.on_taken(message, now_ms)
             case protocol.ServerPart():
                 if self._parts.folders is not None:
-                    self._parts.folders.answered(message)
+                    self._parts.folders.fetching.answered(message)
             case protocol.ServerRefused():
                 log.error("refused by the server", extra={"reason": message.reason})
                 self._connect_at_ms = now_ms + 5 * RECONNECT_MS
