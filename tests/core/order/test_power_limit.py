@@ -175,6 +175,18 @@ def test_a_running_job_grows_only_where_any_model_that_it_may_get_keeps_to_the_l
     assert [p.rule for p in w.cycle().preemptions] == rules
 
 
+@pytest.mark.parametrize("limits", [(400, 400), (400, 300)])
+def test_many_jobs_at_once_keep_to_the_limit_too(limits):
+    nodes = [node(f"n{i}", watts(100, watt, model=f"M{i}"), cpus=200) for i, watt in enumerate(limits)]
+    w = capped(400 * 150, *nodes)
+    for _ in range(190):
+        w.submit(1)
+    found = w.cycle()
+    drawn = sum(w.state.nodes[p.node].spec.devices[0].power_limit_mw for s in found.starts for p in s.places)
+    assert 400 * W * 149 < drawn <= 400 * W * 150
+    assert {verdict.code for verdict in found.verdicts.values()} == {"power_cap"}
+
+
 def test_a_limit_that_is_set_later_counts_what_runs():
     w = World(node("a", watts(4)))
     w.run(w.submit(2, preemptible=False))

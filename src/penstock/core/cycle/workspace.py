@@ -109,7 +109,7 @@ class Workspace:
         return self._only(self.shapes(key))
 
     def _only(self, shapes: list[GangPlacer]) -> GangPlacer | None:
-        return shapes[0] if len(shapes) == 1 and not self.tree.counts_models else None
+        return shapes[0] if len(shapes) == 1 and not self.tree.needs_places else None
 
     def place_lifted(self, key: RequestClass, end_ms: int) -> Placed | None:
         """Take places for a job of the class that ends by `end_ms`, also in capacity that is kept from then on."""
@@ -218,7 +218,7 @@ class Workspace:
 
     def counts_places(self, key: RequestClass, choice: int) -> bool:
         """Return whether a job's demand is known only once it has places: models, pools, or another shape."""
-        return choice > 0 or self.tree.counts_models or self.tree.pools_differ(key)
+        return choice > 0 or self.tree.needs_places or self.tree.pools_differ(key)
 
     def begin(self, job: Job, found: Placed, end_ms: int) -> None:
         """Start a job outside the walk: count it, and record its use of kept capacity."""

@@ -32,23 +32,28 @@ def power_pool(resource: str) -> PoolName | None:
     return pool if pool and name == POWER else None
 
 
-def pool_powers(config: ClusterConfig, nodes: Iterable[Node], measured: Mapping[str, int]) -> PoolPowers:
+def declared_powers(config: ClusterConfig, nodes: Iterable[Node]) -> PoolPowers:
+    """Return what devices are expected to draw as long as nothing was measured, in pools with a limit of power."""
+    found: dict[PoolName, dict[str, int]] = {pool: {} for pool in config.power_limits}
+    for node in nodes if found else ():
+        powers = found.get(node.spec.pool)
+        if powers is None:
+            continue
+        for device in node.spec.devices:
+            powers[device.model] = max(powers.get(device.model, 0), device.power_limit_mw or UNKNOWN_MW)
+    return found
+
+
+def pool_powers(declared: PoolPowers, measured: Mapping[str, int]) -> PoolPowers:
     """Return what devices are expected to draw, rounded up to watts: small changes of a mean change nothing.
 
     Args:
         measured: mean power of one held device (mW), by model.
     """
-    if not config.power_limits:
-        return {}
-    found: dict[PoolName, dict[str, int]] = {pool: {} for pool in config.power_limits}
-    for node in nodes:
-        powers = found.get(node.spec.pool)
-        if powers is None:
-            continue
-        for device in node.spec.devices:
-            expected = measured.get(device.model) or device.power_limit_mw or UNKNOWN_MW
-            powers[device.model] = max(powers.get(device.model, 0), -(-expected // WATT_MW) * WATT_MW)
-    return found
+    return {
+        pool: {model: -(-(measured.get(model) or mw) // WATT_MW) * WATT_MW for model, mw in powers.items()}
+        for pool, powers in declared.items()
+    }
 
 
 def over_power(block: QuotaExceeded, pool: PoolName) -> tuple[str, str, str]:

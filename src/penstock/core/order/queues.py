@@ -85,8 +85,10 @@ class QueueTree:
         self.power_columns = frozenset(i for i, _ in self._power_columns)
         """Columns (mW) of pools with a limit of power, which is a maximum of the root."""
         self._powers: PoolPowers = {}
-        self.counts_models = any(name.startswith("devices:") for _, name in kinds) or bool(self.power_columns)
-        """Whether some limit depends on the models of devices."""
+        self._limits_models = any(name.startswith("devices:") for _, name in kinds)
+        self._counts_models = self._limits_models or bool(self.power_columns)
+        self.needs_places = self._limits_models
+        """Whether some limit depends on which models of devices a job gets: its places alone tell its demand."""
         self.pools = config.counted_pools
         """Pools that some quota, or a limit of power, is bound to."""
         self.bound_columns = frozenset(i for i, (pool, _) in enumerate(kinds) if pool)
@@ -118,6 +120,8 @@ class QueueTree:
         """Count the power of devices as given from now on. Returns itself."""
         if powers != self._powers:
             self._powers = powers
+            mixed = any(len(set(by_model.values())) > 1 for by_model in powers.values())
+            self.needs_places = self._limits_models or mixed
             self._demands.clear()
             self._loaded.clear()
             for branch in self._all():
@@ -310,7 +314,7 @@ class QueueTree:
     ) -> tuple[int, ...]:
         """Return the demand of a placed gang, its devices by their actual models."""
         models: dict[str, int] = {}
-        if self.counts_models:
+        if self._counts_models:
             for rank, place in enumerate(places):
                 each = ask.each_of(rank)
                 wanted = each.devices

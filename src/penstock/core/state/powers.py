@@ -5,14 +5,13 @@ nothing about one of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
 
 import msgspec
 
 from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.ids import NodeName
 from penstock.core.model.measured import Measured
-from penstock.core.order.expected_power import PoolPowers, pool_powers
+from penstock.core.order.expected_power import PoolPowers, declared_powers, pool_powers
 
 HALVED_AT_MS = 30 * 86_400_000
 """Measured device time of a model after which its sums are halved: a month of one device."""
@@ -37,8 +36,8 @@ class Powers:
 
     def __init__(self, known: Iterable[ModelPower] = ()) -> None:
         self._known = {one.model: one for one in known}
-        self._expected: tuple[object, ...] = ()
-        """The last answer of `expected`, and what it was made from."""
+        self._declared: tuple[object, object, PoolPowers] = (None, None, {})
+        """The last answer of `declared_powers`, and what it was made from."""
 
     def add(self, node: Node | None, devices: Sequence[int], measured: Measured | None) -> None:
         """Add what a replica used that has ended; nothing where its energy was not measured, or its models differ."""
@@ -61,13 +60,13 @@ class Powers:
         return {one.model: one.mean_mw for one in self._known.values()}
 
     def expected(self, config: ClusterConfig, nodes: Mapping[NodeName, Node]) -> PoolPowers:
-        """Return what devices are expected to draw in pools with a limit of power; made anew where anything changed."""
-        known, expected = self._known, self._expected
-        if expected and expected[0] is config and expected[1] is nodes and expected[2] is known:
-            return cast("PoolPowers", expected[3])
-        powers = pool_powers(config, nodes.values(), self.means())
-        self._expected = (config, nodes, known, powers)
-        return powers
+        """Return what devices are expected to draw in pools with a limit of power."""
+        if not config.power_limits:
+            return {}
+        known = self._declared
+        if known[0] is not config or known[1] is not nodes:
+            known = self._declared = (config, nodes, declared_powers(config, nodes.values()))
+        return pool_powers(known[2], self.means())
 
     def image(self) -> tuple[ModelPower, ...]:
         """Return what a snapshot keeps, by model."""
