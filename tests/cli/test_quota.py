@@ -2,7 +2,12 @@
 
 import pytest
 
+from penstock.cli.pools import power_text
+from penstock.core.model.cluster import Pool
 from penstock.core.model.events import QuotaNoted
+from penstock.core.status.pools import pool_stats
+from penstock.testing.builders import node
+from penstock.testing.harness import World
 from tests.cli.conftest import Terminal
 from tests.server.harness import Server, cluster_file, until
 
@@ -48,3 +53,11 @@ def test_a_guarantee_in_full_use_is_no_alarm_and_a_full_maximum_is_one(server, t
     (tenant,) = [line for line in lines if line[:3] == ["tenant", "t", "devices"]]
     assert " ".join(full).endswith("100 % of guaranteed")
     assert "100 % !" in " ".join(tenant)
+
+
+@pytest.mark.parametrize(("limit_mw", "shown"), [(2_000_000, "700 of 2,000 W"), (0, "")])
+def test_pools_show_the_power_of_devices_in_use_where_it_is_limited(limit_mw, shown):
+    w = World(node("a", 1), pools=(Pool("default", power_limit_mw=limit_mw),))
+    w.run(w.submit(1))
+    (pool,) = pool_stats(w.snapshot(), w.now)
+    assert power_text(pool) == shown

@@ -13,7 +13,7 @@ def pools(json: JsonOption = False) -> None:
     if json:
         print_json({"pools": listed})
         return
-    rows = []
+    rows, power = [], ["power"] if any(one.power_limit_mw is not None for one in listed) else []
     for one in listed:
         amounts = (one.total_milli, one.allocated_milli, one.reserved_milli, one.available_milli, one.out_milli)
         counts = [f"{count} {state}" for state, count in _counts(one.devices) if count]
@@ -27,17 +27,25 @@ def pools(json: JsonOption = False) -> None:
                 f"{one.cpu_held_milli / 1000:g}/{one.cpu_milli / 1000:g}",
                 f"{format_size(one.memory_held_bytes)} of {format_size(one.memory_bytes)}",
                 one.virtualization,
+                *([power_text(one)] if power else []),
             )
         )
     amounts_shown = ("total", "allocated", "reserved", "available", "out", "used")
-    columns = ("pool", "nodes open", *amounts_shown, "devices", "CPUs", "memory", "parts")
-    drop = ("parts", "out", "reserved", "memory", "CPUs", "allocated", "nodes open", "devices", "total")
+    columns = ("pool", "nodes open", *amounts_shown, "devices", "CPUs", "memory", "parts", *power)
+    drop = ("parts", "out", "reserved", "memory", "CPUs", "allocated", "nodes open", "devices", "total", *power)
     none = "no pools are declared"
     Console().print(
         table(
             columns, rows, right=(*amounts_shown, "CPUs"), drop=drop, of=listed, kind=PoolStats, key="name", empty=none
         )
     )
+
+
+def power_text(one: PoolStats) -> str:
+    """Return what a pool's devices in use are expected to draw, of its limit; '' where it has none."""
+    if one.power_mw is None or one.power_limit_mw is None:
+        return ""
+    return f"{one.power_mw / 1000:,.0f} of {one.power_limit_mw / 1000:,.0f} W"
 
 
 def _counts(counts: object) -> list[tuple[str, int]]:

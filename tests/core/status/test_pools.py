@@ -105,3 +105,13 @@ def test_sums_add_up_and_are_those_of_the_jobs_whatever_happens(seed):
             assert sum(parts) == one.total_milli
             assert min(parts) >= 0
             assert one.allocated_milli == recounted(w, name)
+
+
+def test_a_pool_with_a_limit_of_power_says_what_its_devices_in_use_are_expected_to_draw():
+    limited = tuple(device(i, power_limit_mw=400_000) for i in range(4))
+    w = World(node("a", limited), node("c", 4, pool="p"), pools=(Pool("default", power_limit_mw=2_000_000), Pool("p")))
+    for fields in ({"devices": 2}, {"share_milli": 500}, {"pool": "p"}):
+        w.run(w.submit(**fields))
+    found = stats(w)
+    assert (found["default"].power_mw, found["default"].power_limit_mw) == (1_000_000, 2_000_000)
+    assert (found["p"].power_mw, found["p"].power_limit_mw) == (None, None)

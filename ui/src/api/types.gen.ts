@@ -1838,6 +1838,8 @@ export type PoolStats = {
   cpu_held_milli: number;
   memory_bytes: number;
   memory_held_bytes: number;
+  power_mw: number | null;
+  power_limit_mw: number | null;
 };
 
 /** One line of a journal entry; positive: debit, negative: credit. */

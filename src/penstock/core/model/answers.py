@@ -145,6 +145,9 @@ class PoolStats(msgspec.Struct, frozen=True):
     cpu_held_milli: int
     memory_bytes: int
     memory_held_bytes: int
+    power_mw: int | None = None
+    """What its devices in use are expected to draw, as its `power_limit` counts them; null where it has none."""
+    power_limit_mw: int | None = None
 
 
 class QuotaRow(msgspec.Struct, frozen=True):

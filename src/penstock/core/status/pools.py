@@ -3,11 +3,14 @@
 from collections import Counter
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from penstock.core.model.answers import DeviceCounts, DeviceState, PoolStats
 from penstock.core.model.cluster import Node, Pool
 from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI, DeviceAsk
 from penstock.core.order.admission import reserved_milli
+from penstock.core.order.expected_power import power_of
 from penstock.core.place.capacity import NodeCapacity
 from penstock.core.state.snapshot import Snapshot
 
@@ -19,7 +22,15 @@ def pool_stats(snapshot: Snapshot, now_ms: int) -> list[PoolStats]:
     by_pool: dict[PoolName, list[Node]] = {pool.name: [] for pool in config.pools}
     for node in nodes.values():
         by_pool.setdefault(node.spec.pool, []).append(node)
-    return [_stats(pool, by_pool[pool.name], free, kept) for pool in config.pools]
+    found = (_stats(pool, by_pool[pool.name], free, kept) for pool in config.pools)
+    return [_with_power(one, snapshot) if one.name in config.power_limits else one for one in found]
+
+
+def _with_power(stats: PoolStats, snapshot: Snapshot) -> PoolStats:
+    powers = snapshot.pool_powers.get(stats.name, {})
+    parts = (dict(share.now.pools).get(stats.name) for share in snapshot.usage.values())
+    power_mw = sum(power_of(part.models, powers) for part in parts if part is not None)
+    return replace(stats, power_mw=power_mw, power_limit_mw=snapshot.config.power_limits[stats.name])
 
 
 def _stats(pool: Pool, nodes: list[Node], free: Mapping[NodeName, NodeCapacity], kept: set[NodeName]) -> PoolStats:
