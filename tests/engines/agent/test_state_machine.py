@@ -15,7 +15,7 @@ from penstock.core.messages.orders import (
 )
 from penstock.core.messages.reports import NodeCheck, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.jobs import ExitInfo
-from penstock.core.model.nodes import DeviceInstances
+from penstock.core.model.nodes import DeviceFault, DeviceInstances, OthersLoad
 from penstock.engines.agent import state_machine as br
 from penstock.engines.agent.state_machine import (
     AskToSave,
@@ -349,3 +349,16 @@ def test_instances_are_reported_when_they_change_and_with_each_inventory():
     agent.agent_state.on_checked(NodeCheck(passed=True))
     assert agent.report().report.instances is None
     assert agent.report(HEARTBEAT_MS).report.instances == halves
+
+
+def test_each_report_of_an_exit_names_the_faults_that_it_may_be_due_to():
+    agent, fault = Agent(), DeviceFault(0, "hardware_fault")
+    agent.run(KEY)
+    agent.run(OTHER)
+    agent.agent_state.on_devices(br.DeviceNews((fault,), OthersLoad()))
+    for key in (KEY, OTHER):
+        agent.agent_state.on_gone(key, ExitInfo(134))
+        told = agent.report().report
+        assert ([seen.key for seen in told.replicas], told.faults) == ([key], (fault,))
+    agent.agent_state.on_checked(NodeCheck(True))
+    assert agent.report().report.faults is None

@@ -401,7 +401,8 @@ class AgentState:
         self._progress = [(seq or self._report_seq, p) for seq, p in self._progress]
         if full:
             self._progress = [(self._report_seq, p) for _, p in self._progress]
-        news = self._devices if full or self._devices_changed else None
+        ends = any(k in self.entries and self.entries[k].state == "exited" for k in keys)
+        news = self._devices if full or self._devices_changed or ends else None  # what an exit may be due to
         report = NodeReport(
             node=self.node,
             incarnation=self.incarnation,

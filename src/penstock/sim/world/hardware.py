@@ -22,6 +22,8 @@ STRANGERS = (0, 4)
 IN_USE_PART = 0.7
 DIES_PART = 0.5
 """Part of the faults that end the programs on the device."""
+DIED_CODE = 134
+"""With which programs end by a failure of their device: of an abort."""
 ILL_LEAST_MS = 4_000
 """Longer than an exit is late: the node says what it died of."""
 ILL_MOST_MS = 20_000

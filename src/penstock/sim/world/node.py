@@ -15,7 +15,7 @@ from penstock.engines.agent import state_machine as br
 from penstock.sim.world.claims import Claims
 from penstock.sim.world.clockwork import Agenda, NodeClock
 from penstock.sim.world.ground import Ground
-from penstock.sim.world.hardware import Hardware
+from penstock.sim.world.hardware import DIED_CODE, Hardware
 from penstock.sim.world.programs import STEP_MS, Behaviour, SharedWork, SimulatedProcess, steps_done
 from penstock.sim.world.telling import Telling
 
@@ -211,7 +211,7 @@ class SimNode:
         for key, process in list(self.processes.items()) if ends else ():
             if index in process.devices and process.frozen_ms is None:
                 self._world.probe("device_ended_a_program")
-                self._end(key, ExitInfo(code=1))
+                self._end(key, ExitInfo(code=DIED_CODE))
 
     def _tell(self) -> None:
         agent_state = self.agent_state

@@ -22,6 +22,7 @@ from penstock.core.model.jobs import JobSpec
 from penstock.ports import FinishedJob
 from penstock.sim.world.clients import Clients
 from penstock.sim.world.ground import Ground
+from penstock.sim.world.hardware import DIED_CODE
 from penstock.sim.world.programs import Behaviour
 from penstock.sim.world.stages import arrays_awaited, dependency_violations
 
@@ -67,7 +68,9 @@ def _ending(clients: Clients, row: FinishedJob, spec: JobSpec) -> Iterator[str]:
     expected = Behaviour.of(spec.command).exit_code
     if row.state == "succeeded" and expected != 0:
         yield f"job {row.id} succeeded though its program exits with {expected}"
-    if row.state == "failed" and row.exit is not None and row.exit.code not in (None, expected, 143):
+    late = row.reason.startswith("time limit")  # it was stopped, and its device failed in its grace
+    known = (None, expected, 143, DIED_CODE) if late else (None, expected, 143)
+    if row.state == "failed" and row.exit is not None and row.exit.code not in known:
         yield f"job {row.id} ended with {row.exit.code}, its program exits with {expected}"
     if row.state == "failed" and expected == 0 and not spec.time_limit_ms and "gave up" not in row.reason:
         yield f"job {row.id} failed ({row.reason}) though its program succeeds"
