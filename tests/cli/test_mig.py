@@ -64,6 +64,12 @@ def test_what_is_not_there_is_refused_with_what_is(here, words, said):
     assert (told.code, told.out, said in told.err) == (2, "", True), told.err
 
 
+def test_without_a_server_the_layout_is_balanced(here):
+    told = here("mig", "n1", "--json").json()
+    layout = sorted(one.split()[0] for one in told["devices"][1]["layout"])
+    assert (told["strategy"], layout) == ("balanced", ["1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb"])
+
+
 def test_a_node_that_cannot_be_divided_says_so(here):
     told = here("mig", "n2")
     assert (told.code, "no device of n2 may be divided" in told.out) == (0, True)

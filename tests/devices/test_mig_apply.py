@@ -8,8 +8,9 @@ import sys
 import msgspec
 import pytest
 
+from penstock.core.place.mig_plan import STRATEGIES
 from penstock.devices import mig_journal
-from penstock.devices.mig_apply import MigKeeper, NotMade, preview
+from penstock.devices.mig_apply import Applied, MigKeeper, NotMade, preview
 from penstock.devices.mig_journal import Given, MigJournal, Place
 from penstock.devices.nvidia_tools.mig_state import read_state
 from penstock.devices.provider import Machine, Output
@@ -389,7 +390,7 @@ class Storm:
         return set(range(place[1], place[1] + self.table.rows[place[0]][1]))
 
     def turn(self):
-        what = self.random.choice(("give", "give", "give", "back", "stranger", "leave"))
+        what = self.random.choice(("give", "give", "give", "back", "stranger", "leave", "divide"))
         if what == "give":
             self.give(f"j{next(self.names)}", self.random.randrange(self.count), self.random.choice(self.table.places))
         elif what == "back" and self.smi.owned:
@@ -397,6 +398,8 @@ class Storm:
             gpu, at = self.smi.owned.pop(owner)
             self.smi.smi.occupy(gpu, at[1])
             self.node.keeper.take_back(owner)
+        elif what == "divide":
+            self.node.keeper.divide(simulated_uuid(self.random.randrange(self.count)), self.random.choice(STRATEGIES))
         elif what in ("stranger", "leave"):
             owned = set(self.smi.owned.values())
             idle = [(gpu, at) for gpu in range(self.count) for at in self.smi.smi.lies(gpu) if (gpu, at) not in owned]
@@ -438,6 +441,10 @@ class Storm:
                 given = self.give(f"j{next(self.names)}", gpu, at)
                 assert (given is not None) == allowed, (owned, at)
                 owned += [at] if allowed else []
+            strategy = self.random.choice(STRATEGIES)
+            divided, again = (self.node.keeper.divide(simulated_uuid(gpu), strategy) for _ in range(2))
+            assert isinstance(divided, Applied), "it is divided beside its owners"
+            assert again.commands == (), "and then nothing is left to do"
             assert all(one.compute for one in self.smi.smi.state().instances.get(gpu, []))
         kept = MigJournal(self.node.folder / "mig.journal")
         assert kept.begun == {}

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.api.nodes import MigInstanceView
+from penstock.cli.mig import strategy_of
 from penstock.core.model.errors import PenstockError
 from penstock.devices.simulated_mig import SimulatedMig
 from penstock.engines.local.launch import node_config
@@ -72,6 +73,10 @@ def test_a_job_of_another_profile_is_served_and_the_device_is_divided_again_when
     server.client.cancel(small)
     jobs.ended(small)
     until(lambda: lies(server, index) == HALVES, "it is divided again")
+
+
+def test_a_dry_run_takes_the_strategy_of_the_pool(server: Server):
+    assert (strategy_of(server.data, "default"), strategy_of(server.data, "other")) == ("training", "balanced")
 
 
 def test_whole_devices_and_fractions_are_refused_with_the_reason(server: Server):

@@ -1,7 +1,7 @@
 """How MIG would divide the devices of a node here: a dry run, by the node's own state. Nothing is changed."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import msgspec
 import typer
@@ -9,12 +9,13 @@ import typer
 from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, print_json, say, table
 from penstock.cli.place import folder_here
-from penstock.core.model.errors import InvalidInput
+from penstock.core.model.errors import InvalidInput, PenstockError
 
 if TYPE_CHECKING:
     from penstock.core.model.resources import Device
     from penstock.devices.mig_apply import Applied
     from penstock.devices.provider import Sources
+    from penstock.engines.processes.paths import DataFolder
 
 Strategy = Literal["training", "inference", "balanced"]
 
@@ -39,8 +40,12 @@ def mig(
         str | None, typer.Argument(metavar="[NODE]", help="A node of this machine; needed if several.")
     ] = None,
     strategy: Annotated[
-        Strategy, typer.Option("--strategy", help="training: halves; inference: the smallest; balanced: both.")
-    ] = "balanced",
+        Strategy | None,
+        typer.Option(
+            "--strategy",
+            help="training: halves; inference: the smallest; balanced: both (that of its pool, else balanced).",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Show how MIG would divide a node's devices, and by which commands.
@@ -54,9 +59,10 @@ def mig(
     folder = data.node(name)
     spec = node_config(folder / "agent.json").spec
     devices = [device for device in spec.devices if device.mig]
-    found = [_divided(folder, _tool(folder, spec.devices), device, strategy) for device in devices]
+    chosen = strategy or strategy_of(data, spec.pool)
+    found = [_divided(folder, _tool(folder, spec.devices), device, chosen) for device in devices]
     if json:
-        print_json({"node": name, "strategy": strategy, "devices": found})
+        print_json({"node": name, "strategy": chosen, "devices": found})
         return
     if not found:
         say(f"no device of {name} may be divided: MIG is off, or not known to them")
@@ -65,6 +71,19 @@ def mig(
     columns = ("device", "model", "instances", "destroyed", "problem")
     Console().print(table(columns, rows, right=("device",), drop=("model",), text=("problem",), of=found, key="device"))
     say(*(command for each in found for command in each.commands))
+
+
+def strategy_of(data: "DataFolder", pool: str) -> Strategy:
+    """Return the strategy of a pool, where the server here runs and the pool has one; else `balanced`."""
+    from penstock.client import Client
+
+    try:
+        with Client.of(data.root) as client:
+            pools = client.config().config.get("pools", [])
+    except PenstockError:
+        return "balanced"
+    said = next((one.get("mig_strategy") for one in pools if isinstance(one, dict) and one.get("name") == pool), None)
+    return next((known for known in get_args(Strategy) if known == said), "balanced")
 
 
 def _one_of(known: list[str], node: str | None) -> str:

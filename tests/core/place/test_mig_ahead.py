@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 from penstock.core.config.cluster import parse_cluster
 from penstock.core.model.cluster import Pool
 from penstock.core.model.nodes import DeviceInstances
+from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources, Sharing
 from penstock.core.place import mig
-from penstock.core.place.capacity import unheld
+from penstock.core.place.capacity import empty, shape_of, unheld
+from penstock.core.place.fit import Need, capacity, devices_free, put_on
 from penstock.core.place.instances import idle_on, repartitions
 from penstock.core.place.mig_plan import STRATEGIES, CutDevice, PresentInstance, is_divided, strategy_plan
 from penstock.testing.builders import GIB, device, node
 from penstock.testing.harness import World
+from tests.properties import examples
 
 SMALL = 40 * GIB
 
@@ -116,6 +119,28 @@ def test_a_device_is_divided_exactly_when_the_plan_of_its_strategy_has_no_steps(
     after = tuple(PresentInstance(*i, (i.profile, i.start) in running) for i in made.layouts[0][1])
     assert is_divided(CutDevice(0, one.geometry, after), strategy)
     assert running <= {(i.profile, i.start) for i in after}
+
+
+@examples(60)
+@given(st.integers(0, 10**6), st.sampled_from(["none", *STRATEGIES]), st.integers(1, 9))
+def test_what_is_idle_decides_where_instances_go_and_never_how_many_fit(seed, strategy, most):
+    rnd = random.Random(seed)
+    shape = shape_of(World(node("a", (cut(0), cut(1)))).state.nodes["a"], {"default": Sharing(mig_strategy=strategy)})
+    free = empty(shape)
+    for index in (0, 1):
+        on = layouts(rnd.random(), "A100 40GB").instances
+        free = free._replace(present=(*free.present, (index, tuple((one.profile, one.start) for one in on))))
+    for profile in rnd.choices(["1g.5gb", "2g.10gb", "3g.20gb"], k=4):
+        need = Need(ReplicaAsk(Resources(), DeviceAsk(1, profile=profile)), "default")
+        bare = free._replace(present=())
+        count = capacity(need, free, most)
+        assert count == capacity(need, bare, most)
+        if count:
+            free, ((devices, slots),) = put_on(need, free, 1)
+            assert devices_free(need.each.devices, bare, (devices, slots))
+            idle = [(i, at) for i in (0, 1) for name, at in idle_on(bare._replace(present=free.present), i)
+                    if name == profile and devices_free(need.each.devices, bare, ((i,), (at,)))]  # fmt: skip
+            assert strategy == "none" or not idle or (devices[0], slots[0]) in idle
 
 
 def test_a_strategy_is_read_from_a_cluster_file():

@@ -358,3 +358,12 @@ def test_what_the_tool_does_not_say_is_asked_again(node, monkeypatch):
     node.tool.instances = lambda: {simulated_uuid(1): (("3g.20gb", 0),)}
     until(lambda: node.parts.instances, "it says")
     assert node.parts.instances == (DeviceInstances(1, (("3g.20gb", 0),)),)
+
+
+def test_what_an_administrator_changes_is_seen_later(node, monkeypatch):
+    monkeypatch.setattr("penstock.engines.agent.parts.LOOK_EVERY_S", 0.01)
+    node.tool.instances = dict
+    node.parts.look()
+    until(lambda: node.parts.instances == (), "nothing is there")
+    node.tool.instances = lambda: {simulated_uuid(0): (("1g.5gb", 6),)}
+    until(lambda: node.parts.instances == (DeviceInstances(0, (("1g.5gb", 6),)),), "it is seen")

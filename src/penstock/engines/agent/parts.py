@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 TRIES = 5
 TRY_PAUSE_S = 1.0
 """Between two tries of what is in the way of something that passes, such as a program that is just ending."""
-LOOK_AGAIN_S = 60.0
-"""After the tool did not say which instances there are."""
+LOOK_EVERY_S, LOOK_AGAIN_S = 600.0, 60.0
+"""Between two looks which instances there are, for an administrator may change them; and after one that failed."""
 
 
 class Prepared(NamedTuple):
@@ -85,7 +85,7 @@ class NodeParts:
         self._to_divide: dict[int, DividingStrategy] = {}
         """Devices that are divided as soon as nothing waits; of the thread alone."""
         self._look_due_s: float | None = None
-        """When the thread looks which instances there are; None: `instances` has them."""
+        """When the thread looks which instances there are; None: before it has begun."""
         self.instances: tuple[DeviceInstances, ...] | None = None
         """What is on each device that can be divided, as of the last change here; None until it is known."""
         self._thread: threading.Thread | None = None
@@ -245,7 +245,7 @@ class NodeParts:
             return
         uuids = {index: self._uuid(index) for index in sorted(self._devices)}
         self.instances = tuple(DeviceInstances(i, tuple(seen[uuid])) for i, uuid in uuids.items() if uuid in seen)
-        self._look_due_s = None
+        self._look_due_s = self._clock() + LOOK_EVERY_S
 
     def _with(self, work: _Work) -> list[_Try]:
         """Return what waits for instances, once this has come."""
