@@ -368,6 +368,7 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
     "nvmlDeviceGetTemperature": _number("temperature_c"),
     "nvmlDeviceGetPowerUsage": _number("power_mw"),
     "nvmlDeviceGetEnforcedPowerLimit": _number("power_limit_mw"),
+    "nvmlDeviceGetPowerManagementDefaultLimit": _number("power_limit_mw"),
     "nvmlDeviceGetClockInfo": _number("clock_mhz"),
     "nvmlDeviceGetCurrentClocksEventReasons": _reasons,
     "nvmlDeviceGetCurrentClocksThrottleReasons": _reasons,

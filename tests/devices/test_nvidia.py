@@ -52,6 +52,7 @@ def test_a_node_offers_what_the_inventory_lists():
             capability=(8, 0),
             links=(DeviceLink(0, "node"), DeviceLink(1, "nvlink")),
             uuid=facts.uuid,
+            power_limit_mw=300_000,
         )
 
 

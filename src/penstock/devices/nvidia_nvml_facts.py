@@ -80,6 +80,7 @@ def fixed(call: Calls, handle: Any, name: Name, index: int) -> DeviceFacts:
         minor=call.count("nvmlDeviceGetMinorNumber", handle, most=2**20),
         memory_bytes=memory_of(call, handle)[0],
         capability=(int(capability[0]), int(capability[1])) if capability else None,
+        power_limit_mw=call.count("nvmlDeviceGetPowerManagementDefaultLimit", handle, most=10**7) or None,
         partitioned=modes[0] if modes is not None else None,
         parts=parts(call, handle, whole=True) if modes is not None and modes[0] else (),
     )
