@@ -172,7 +172,7 @@ class _Running:
             lambda: tls.server_context(data.trusted, data.certificates / "server.pem"),
         )
         self._vault = Vault(data.secret_keys)
-        self._snapshots = FolderSnapshots(data.folder_snapshots, self._clock.unix_ms)
+        self._snapshots = FolderSnapshots(data.folder_snapshots, self._clock.unix_ms, quota_bytes=limits.folder_bytes)
         self._folders = SnapshotService(self._snapshots, lambda: self._controller.state)
         self._censor = Redactor(lambda: self._controller.state, self._vault)
         self._engine = AgentLinks(

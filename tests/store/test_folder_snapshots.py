@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.model import folder_snapshots as fs
-from penstock.core.model.errors import InvalidInput, StoreError
+from penstock.core.model.errors import InvalidInput, StoreError, StoreFull
 from penstock.core.model.folder_snapshots import SnapshotFile
 from penstock.store import folder_snapshots as kept_in
 from penstock.store.folder_snapshots import FolderSnapshots, NoRoom, NoSnapshot, holder
@@ -141,6 +141,14 @@ def test_without_room_nothing_is_removed_and_numbers_are_named(tmp_path):
     with pytest.raises(NoRoom, match="over 1000"):
         world.sends(b"c" * 500)
     assert all(world.kept.has(ANN, one) for one in held)
+
+
+def test_a_disk_that_is_nearly_full_is_kept_for_the_log(world, monkeypatch):
+    monkeypatch.setattr(kept_in, "KEPT_FREE_BYTES", 2**60)
+    with pytest.raises(StoreFull, match="kept for its log"):
+        world.sends(b"x")
+    with pytest.raises(StoreFull):
+        world.sends(b"x")
 
 
 def test_one_holder_takes_no_room_of_another(tmp_path):

@@ -8,6 +8,7 @@ for `KEPT_MS` after it was last asked for; the longest unused ones leave earlier
 
 import contextlib
 import hashlib
+import shutil
 import sqlite3
 import threading
 from collections import OrderedDict
@@ -21,6 +22,8 @@ from penstock.privatefiles import make_folder
 
 QUOTA_BYTES = 4 * 2**30
 """Of one holder, lists of files included."""
+KEPT_FREE_BYTES = 2**30
+"""On the disk, for the log: with less, nothing more is taken in."""
 CHUNKS_MAX = 200_000
 """Of one holder."""
 SNAPSHOTS_MAX = 10_000
@@ -128,7 +131,7 @@ class FolderSnapshots:
     def add(self, holder: Holder, chunks: Sequence[bytes]) -> int:
         """Keep chunks for a snapshot that follows; return how many bytes are new.
 
-        Raises: NoRoom.
+        Raises: NoRoom; StoreFull where the disk is nearly full.
         """
         by_hash = {fs.chunk_hash(data): data for data in chunks}
         with self._open(holder) as db:
@@ -137,6 +140,7 @@ class FolderSnapshots:
             for (known,) in db.execute(asked, tuple(by_hash)).fetchall():
                 del by_hash[known]
             size = sum(map(len, by_hash.values()))
+            self._check_disk(size)
             self._make_room(db, holder, size, len(by_hash))
             now_ms = self._now_ms()
             db.executemany(
@@ -220,6 +224,13 @@ class FolderSnapshots:
             db.executemany("DELETE FROM snapshots WHERE name = ?", gone)
             if not self._sweep(db) and not gone:
                 raise NoRoom(problem, hint="jobs that wait or run keep their snapshots: cancel some, or send less")
+
+    def _check_disk(self, size: int) -> None:
+        """Raises: StoreFull when too little would be left for the log, which others need more."""
+        free = shutil.disk_usage(self._folder).free
+        if free - size < KEPT_FREE_BYTES:
+            text = f"the server's disk has {free} bytes left, {KEPT_FREE_BYTES} of them are kept for its log"
+            raise StoreFull(text, hint="the operator frees space; then send again")
 
     def _over(self, db: sqlite3.Connection, size: int, chunks: int) -> str | None:
         """Return which limit would be passed, or None."""

@@ -65,6 +65,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of one tenant, where there are several, in the long run."""
     jobs_burst: Count = 20_000
     """Of one tenant, where there are several, at once."""
+    folder_bytes: Count = 4 * 2**30
+    """Of one user: snapshots of folders that jobs start in (`workdir: {snapshot: .}`)."""
     connections: Count = CONNECTIONS_MAX
     headers_s: Rate = HEADERS_S
     body_s: Rate = BODY_S
