@@ -8,10 +8,12 @@ from penstock.cli.cluster import _node_row
 from penstock.cli.cycle import WAIT_TEXT, print_cycle
 from penstock.cli.node_page import print_node
 from penstock.core.cycle.alternatives import PlanChooser
-from penstock.core.model.nodes import DeviceInstances
+from penstock.core.model.cluster import Pool
+from penstock.core.model.events import HostLoadNoted
+from penstock.core.model.nodes import DeviceInstances, HostLoad
 from penstock.core.model.plan import WaitCode
 from penstock.core.state.tokens import local_scope
-from penstock.server.views.cluster import node_view
+from penstock.server.views.cluster import whole_node_view
 from penstock.server.views.scheduling import cycle_view
 from penstock.testing.builders import device, linked, node
 from penstock.testing.harness import World
@@ -26,7 +28,7 @@ def world():
 
 
 def view(w, name):
-    return node_view(w.state, name, connected=True, scope=local_scope("ann"))
+    return whole_node_view(w.state, name, connected=True, scope=local_scope("ann"))
 
 
 def test_a_node_shows_where_it_stands_and_how_its_devices_are_joined():
@@ -57,6 +59,17 @@ def test_the_page_of_a_node_counts_the_mig_instances_of_each_device_and_those_th
     out = capsys.readouterr().out
     assert "MIG mode on (1 x 1g.10gb, 1 idle; 1 x 3g.40gb): held by job 1" in out
     assert "80 GiB, MIG: free" in out
+
+
+def test_the_page_of_a_node_shows_its_points_where_its_pool_goes_by_them(capsys):
+    w = World(node("a", 0), pools=(Pool("default", placement="host_load"),))
+    w.emit(HostLoadNoted("a", HostLoad(cpu_milli=400, performance=9)))
+    print_node(view(w, "a"))
+    print_node(view(world(), "a"))
+    out = capsys.readouterr().out
+    parts = "utilisation 40/40, free memory 30/30, free bandwidth 20/20, past performance 9/10"
+    assert f"points   99/100 points: {parts}" in out
+    assert out.count("points") == 2
 
 
 def test_the_page_of_a_cycle_names_strategy_front_and_choice(capsys):

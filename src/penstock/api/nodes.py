@@ -99,3 +99,6 @@ class NodeView(msgspec.Struct, frozen=True):
     links: dict[str, list[list[int]]] = {}
     """Devices joined by links of a kind (`nvlink`, `pcie`, `numa`) or a closer one: groups of indexes, of two or more.
     Kinds that are not known, or join the same devices as a closer kind, are left out."""
+    host_points: str = ""
+    """Its points for work without devices, as it is now, and what they are for; where its pool goes by `host_load`,
+    and not in lists."""

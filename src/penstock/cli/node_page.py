@@ -44,6 +44,7 @@ def _facts(node: api.NodeView) -> Iterator[tuple[str, str]]:
     yield "kind", "virtual: it shares one machine with other nodes" if node.virtual else ""
     yield "CPUs", f"{node.cpu_held_milli / 1000:g} of {node.cpu_milli / 1000:g} held"
     yield "memory", f"{format_size(node.memory_held_bytes)} of {format_size(node.memory_bytes)} held"
+    yield "points", node.host_points
     yield "jobs", ", ".join(map(str, node.jobs))
     yield "parts", _isolation(node)
     for kind, groups in node.links.items():

@@ -70,7 +70,8 @@ class HostLoads:
 
 def by_host_load(config: ClusterConfig, pool: PoolName) -> bool:
     """Return whether jobs of a pool are placed by how hosts are used."""
-    return any(one.name == pool and one.placement == "host_load" for one in config.pools)
+    found = config.pool_by_name.get(pool)
+    return found is not None and found.placement == "host_load"
 
 
 def _beyond(state: State, node: Node, host: HostFigures) -> tuple[int | None, ...]:

@@ -1638,6 +1638,7 @@ export type NodeView = {
   rack: string;
   switch: string;
   links: { [name: string]: Array<Array<number>> };
+  host_points: string;
 };
 
 export type NotificationList = {

@@ -35,7 +35,7 @@ from penstock.server.tables import (
     page_of,
     yes_or_no,
 )
-from penstock.server.views.cluster import node_view
+from penstock.server.views.cluster import node_view, whole_node_view
 
 OF_SIGHT = frozenset({"drain_reason", "devices", "jobs", "shut_to"})
 """Fields that depend on who asks."""
@@ -195,7 +195,7 @@ def node_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         known = backend.state.nodes.get(NodeName(node))
         if known is None:
             raise ApiError("not_found", f"there is no node '{node}'", hint=nearest(node, backend.state.nodes.copy()))
-        view = node_view(backend.state, known.spec.name, connected=node in backend.connected(), scope=who)
+        view = whole_node_view(backend.state, known.spec.name, connected=node in backend.connected(), scope=who)
         return with_version(answer(view), node_version(known))
 
     @app.post("/api/v1/nodes/{node}/drain", **returns(api.DoneAnswer))

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from penstock import __version__
 from penstock.api import types as api
+from penstock.control.host_loads import by_host_load
 from penstock.control.metrics import Series
 from penstock.core.lifecycle.defaults import default_queue, default_tenant
 from penstock.core.model.access import Scope
@@ -14,6 +15,7 @@ from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.resources import LINK_KINDS
 from penstock.core.place.capacity import NodeShape
+from penstock.core.place.host_load import points_text
 from penstock.core.state.state import State
 from penstock.server.http.auth import made_by_another
 from penstock.server.views.devices import device_views
@@ -56,6 +58,14 @@ def node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) ->
         switch=node.spec.switch,
         links=_links(free.shape) if any(device.links for device in node.spec.devices) else {},
     )
+
+
+def whole_node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) -> api.NodeView:
+    """Return the view of one node with what lists of nodes leave out."""
+    view = node_view(state, name, connected=connected, scope=scope)
+    if not by_host_load(state.config, state.nodes[name].spec.pool):
+        return view
+    return replace(view, host_points=points_text(state.indexes.free[name]))
 
 
 def _links(shape: NodeShape) -> dict[str, list[list[int]]]:
