@@ -10,7 +10,8 @@ from penstock.slurm.settings import Settings, batch_words, packed, settings_of, 
 from penstock.slurm.translate import Cluster, Translated, exported, translate
 from penstock.slurm.values import Waits
 
-CLUSTER = Cluster(["default", "batch"], ["default", "gpu"], ["lab", "vision"], ["NVIDIA A100-SXM4-80GB", "V100"])
+CLUSTER = Cluster(["default", "batch"], ["default", "gpu"], ["lab", "vision"], ["NVIDIA A100-SXM4-80GB", "V100"],
+                  features=["avx", "ib"])  # fmt: skip
 
 
 def made(*lines: str) -> Translated:
@@ -52,6 +53,7 @@ def fields(*lines: str) -> dict[str, object]:
         ("--array=1-100:20%2", {"replicas": 1, "cpus": 1, "array": "1-81:20%2"}),
         ("--array=4,7,22", {"replicas": 1, "cpus": 1, "array": "0-2"}),
         ("--mail-type=end,fail", {"replicas": 1, "cpus": 1, "notify": ["END", "FAIL"]}),
+        ("-C ib", {"replicas": 1, "cpus": 1, "node_labels": {"wanted": {"feature.ib": "true"}}}),
         ("--comment='run 7'", {"replicas": 1, "cpus": 1, "labels": {"comment": "run 7"}}),
     ],
 )  # fmt: skip
@@ -100,6 +102,7 @@ def test_a_value_that_cannot_be_is_named_with_what_was_expected(line, said):
         ("--mail-type=END,TIME_LIMIT_80", "--mail-type=TIME_LIMIT_80 is left out"),
         ("-d aftercorr:3", "aftercorr waits for the whole array"),
         ("--mem=0", "--mem=0: it gets no limit"),
+        ("-C '[avx|ib]'", "--constraint=[avx|ib] (line 2) is left out"),
     ],
 )
 def test_what_is_understood_otherwise_is_said(line, said):

@@ -29,6 +29,8 @@ from penstock.slurm.variables import Facts, script_variables
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 OUTLIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 """Signals that the script gets as well, and that do not end this process."""
+OVER = "over"
+"""A file that says that the script has ended."""
 FOLLOW_S, FOLLOW_MOST_S = 0.2, 2.0
 LOGIN_S = 20.0
 KEPT = frozenset({
@@ -103,12 +105,14 @@ def _attend(folder: Path, rank: int, master: str) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     Place(folder, rank, frames.own_host(master))
     try:
-        first = frames.connected(folder, 0)
+        first = frames.connected(folder, 0, over=folder / OVER)
+        first.send(frames.WATCH)
+        first.receive()
     except OSError as error:
-        sys.stderr.write(f"penstock: {error}\n")
-        return 1
-    first.send(frames.WATCH)
-    first.receive()
+        if not (folder / OVER).exists():
+            sys.stderr.write(f"penstock: {error}\n")
+            return 1
+    (folder / f"place-{rank}").unlink(missing_ok=True)
     return 0
 
 
@@ -153,8 +157,16 @@ def _run(batch: Batch, host: str) -> int:
     over.set()
     for copy in copies:
         copy.join()
-    shutil.rmtree(batch.folder, ignore_errors=True)
+    _clear(batch.folder)
     return status
+
+
+def _clear(folder: Path) -> None:
+    """Remove what the script needed; a place that begins only now still learns that it is over."""
+    (folder / OVER).touch()
+    shutil.rmtree(folder / "bin", ignore_errors=True)
+    for path in (*folder.glob("step-*"), *folder.glob("named-*"), folder / "slurm_script", folder / "place-0"):
+        path.unlink(missing_ok=True)
 
 
 def _files(batch: Batch) -> tuple[int, int, int]:

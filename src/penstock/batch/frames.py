@@ -93,8 +93,13 @@ def write_address(folder: Path, place: int, address: Address) -> None:
     partial.rename(folder / f"place-{place}")
 
 
-def connected(folder: Path, place: int, timeout_s: float = PLACE_S) -> Channel:
-    """Return a channel to a place of this job, once it listens. Raises: TimeoutError, OSError."""
+def connected(folder: Path, place: int, timeout_s: float = PLACE_S, *, over: Path | None = None) -> Channel:
+    """Return a channel to a place of this job, once it listens.
+
+    Args:
+        over: a file that is there once nobody has to be waited for.
+    Raises: TimeoutError, OSError.
+    """
     deadline, pause = time.monotonic() + timeout_s, 0.02
     while True:
         try:
@@ -102,7 +107,7 @@ def connected(folder: Path, place: int, timeout_s: float = PLACE_S) -> Channel:
             connection = socket.create_connection((address.host, address.port), timeout=max(1.0, timeout_s))
             break
         except (OSError, ValueError, TypeError) as error:
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline or (over is not None and over.exists()):
                 raise TimeoutError(f"place {place} of the job cannot be reached: {error}") from error
             time.sleep(pause)
             pause = min(1.0, pause * 1.5)

@@ -77,7 +77,7 @@ class _Srun:
             option = option_of(one.name, STEP_OPTIONS)
             if option.refused:
                 raise Unknown(f"--{one.name} is not supported: {option.refused}")
-            if option.left_out:
+            if option.left_out and self._is_first(one.name):
                 sys.stderr.write(f"srun: --{one.name} is left out: {option.left_out}\n")
         if not words or ":" in words:
             raise Unknown("no program is named" if not words else "a job has one component here, without ':'")
@@ -95,10 +95,22 @@ class _Srun:
         per_task = self._number("cpus-per-task") or int(os.environ.get("SRUN_CPUS_PER_TASK", "0") or 0)
         host = os.environ.get("MASTER_ADDR", "127.0.0.1")
         self._step = Step(self._next_step(), sizes.places, sizes.tasks, per_task, host)
+        self._open_input()
         self._codes: dict[int, int] = {}
         self._files: dict[str, BinaryIO] = {}
         self._lines: dict[tuple[int, bytes], bytes] = {}
         self._writing = threading.Lock()
+
+    def _open_input(self) -> None:
+        """Let standard input be the file of --input. Raises: OSError, Unknown."""
+        given = self._options.get("input")
+        if given is None:
+            return
+        if given.isdecimal():
+            raise Unknown(f"--input={given}: all tasks read the same here")
+        descriptor = os.open(os.devnull if given == "none" else given, os.O_RDONLY)
+        os.dup2(descriptor, 0)
+        os.close(descriptor)
 
     def _number(self, name: str, *, low: int = 1) -> int:
         value = self._options.get(name)
@@ -108,6 +120,13 @@ class _Srun:
         if not first.isdecimal() or not low <= int(first) <= TASKS_MAX:
             raise Unknown(f"--{name}={value}: expected a whole number from {low}")
         return int(first)
+
+    def _is_first(self, option: str) -> bool:
+        """Return whether no step of the job before has had this option: it is named once."""
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self._folder / f"named-{option}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            return True
+        return False
 
     def _next_step(self) -> int:
         """Return the number of this step: the first that none before it has taken."""
@@ -125,13 +144,12 @@ class _Srun:
         with open(words[0], "rb") as file:
             text = file.read(MULTI_MAX_BYTES).decode(errors="replace")
         for line in text.splitlines():
-            parts = shlex.split(line, comments=True)
+            parts = [] if line.lstrip().startswith("#") else shlex.split(line, posix=False)
             if len(parts) < 2:
                 continue
             numbers = range(tasks) if parts[0] == "*" else _numbers(parts[0], line)
             for offset, number in enumerate(numbers):
-                each = [word.replace("%t", str(number)).replace("%o", str(offset)) for word in parts[1:]]
-                found.setdefault(number, each)
+                found.setdefault(number, [_filled(word, number, offset) for word in parts[1:]])
         if missing := [number for number in range(tasks) if number not in found]:
             raise Unknown(f"{words[0]} names no program for task {missing[0]}")
         return [found[number] for number in range(tasks)]
@@ -269,6 +287,13 @@ class _Srun:
                     channel.send(frames.INPUT, 0, data)
             for channel in channels:
                 channel.send(frames.INPUT, 0, b"")
+
+
+def _filled(word: str, number: int, offset: int) -> str:
+    """Return a word of --multi-prog for one task: `%t` is its number, `%o` its place; not so in a quoted word."""
+    if word[:1] in ("'", '"'):
+        return "".join(shlex.split(word))
+    return word.replace("%t", str(number)).replace("%o", str(offset))
 
 
 def _numbers(text: str, line: str) -> Sequence[int]:

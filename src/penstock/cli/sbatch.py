@@ -20,7 +20,7 @@ from penstock.core.model.jobs import FINAL_STATES
 from penstock.slurm.directives import SCRIPT_MAX_BYTES, Options, check_script, directives, from_variables
 from penstock.slurm.options import Given, Unknown, read_words
 from penstock.slurm.settings import END, packed
-from penstock.slurm.translate import Cluster, Translated, exported, translate
+from penstock.slurm.translate import FEATURE, Cluster, Translated, exported, translate
 from penstock.starts import absolute_only
 
 if TYPE_CHECKING:
@@ -125,13 +125,16 @@ def _found(name: str) -> Path:
 
 def cluster_of(client: "Client") -> Cluster:
     """Return the names of the server that options may use."""
-    models = {device.model for node in client.nodes() for device in node.devices}
+    nodes = client.nodes()
+    models = {device.model for node in nodes for device in node.devices}
+    features = {name.removeprefix(FEATURE) for node in nodes for name in node.labels if name.startswith(FEATURE)}
     me = client.me()
     return Cluster(
         queues=[queue.name for queue in client.queues()],
         pools=[pool.name for pool in client.pools()],
         tenants=me.submits,
         models=sorted(models),
+        features=sorted(features),
         queue=me.default_queue or "default",
         tenant=me.default_tenant or "default",
     )
@@ -186,7 +189,7 @@ def _members(client: "Client", number: int) -> dict[int, int]:
 
 
 def _wait(client: "Client", jobs: list[int]) -> None:
-    """Wait for jobs; exits with the highest of their exit codes where one has failed."""
+    """Wait for jobs; exits with the highest of their exit codes where one has failed, 1 for a signal."""
     ended = list(reached(client, deque(jobs), FINAL_STATES, None))
-    if code := max(exit_code(job) for job in ended):
+    if code := max(1 if job.exit_signal else exit_code(job) for job in ended):
         sys.exit(code)

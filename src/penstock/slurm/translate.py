@@ -1,5 +1,6 @@
 """A batch job of Slurm's, as a job of ours: fields of a job file, settings for its places, and notes for the user."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from penstock.slurm.options import Given, Unknown
 from penstock.slurm.settings import Settings
 from penstock.slurm.values import Dependencies
 
+FEATURE = "feature."
+"""Before the name of a feature, in a label of nodes: as `penstock import slurm` makes it."""
 MAIL = ("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL")
 PRIORITIES = ("low", "medium", "high")
 
@@ -26,6 +29,8 @@ class Cluster(NamedTuple):
     queue: str = "default"
     """Of jobs that name none."""
     tenant: str = "default"
+    features: Sequence[str] = ()
+    """Names of Slurm features that nodes have as labels."""
 
 
 class Translated(NamedTuple):
@@ -61,6 +66,8 @@ def translate(options: Options, script: str, folder: str, host: str, cluster: Cl
     }
     if array is not None:
         fields["array"] = array.ours()
+    if wanted := _features(options, cluster, notes):
+        fields["node_labels"] = {"wanted": wanted}
     limit = values.limit_s(options["time"]) if "time" in options else 0
     if limit:
         fields["time_limit"] = limit
@@ -149,6 +156,18 @@ def _where(options: Options, cluster: Cluster, notes: list[str]) -> dict[str, st
     if "qos" in options:
         _quality(options["qos"], cluster, found, notes)
     return found
+
+
+def _features(options: Options, cluster: Cluster, notes: list[str]) -> dict[str, str]:
+    """Return the labels of nodes that `--constraint=a&b` asks for, as imported nodes have them."""
+    if "constraint" not in options:
+        return {}
+    names = re.split(r"[&,]", options.get("constraint"))
+    if all(name in cluster.features for name in names):
+        return {f"{FEATURE}{name}": "true" for name in names}
+    where = f"--constraint={options.get('constraint')} ({options['constraint'].where}) is left out"
+    notes.append(f"{where}: only features that nodes have as labels are asked for, joined by &")
+    return {}
 
 
 def _quality(given: Given, cluster: Cluster, found: dict[str, str], notes: list[str]) -> None:
