@@ -45,6 +45,8 @@ HistoryOption = Annotated[
 ]
 START_WAIT_S = 30.0
 """For a server to answer; then for each further node to become ready."""
+HISTORY_WAIT_S = 900.0
+"""For one beside Slurm, which writes what its accounts have into a new log first."""
 NODE_WAIT_S = 0.25
 """For each node, on top of that: their agents all start at once, on the same processors."""
 CODE_LINE = re.compile(r"\n  code: ([a-z_]+)\Z")
@@ -274,8 +276,10 @@ def _started(
             hint = f"its log is {path}"
             raise NotStarted(f"the server did not start:\n{text}", hint=hint, code=code[1] if code else "error")
 
-    deadline = time.monotonic() + START_WAIT_S
-    with waiting("starting the server", quiet=quiet) as change:
+    wait_s = HISTORY_WAIT_S if options.get("slurm") else START_WAIT_S
+    deadline = time.monotonic() + wait_s
+    reading = ", which reads the history of the cluster" if options.get("slurm") else ""
+    with waiting(f"starting the server{reading}", quiet=quiet) as change:
         while time.monotonic() < deadline:
             lives()
             info = _said_by(folder, process.pid)
@@ -287,7 +291,7 @@ def _started(
             time.sleep(0.05)
     process.returncode = 0
     raise NotStarted(
-        f"the server (process {process.pid}) does not answer after {START_WAIT_S:g} s",
+        f"the server (process {process.pid}) does not answer after {wait_s:g} s",
         hint=f"it is still starting; its log is {path}",
     )
 

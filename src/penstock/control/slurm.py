@@ -169,8 +169,11 @@ class SlurmJobs:
 
         self._ask(request, told, lambda: on_reply("busy"))
 
-    def cancel(self, job_id: JobId, reason: str) -> None:
-        self._ask(msg.Cancel(job_id, SLURM, reason), lambda _: None, lambda: None)
+    def cancel(self, job_id: JobId, reason: str, on_reply: Callable[[bool], None]) -> None:
+        def told(reply: msg.Reply) -> None:
+            on_reply(isinstance(reply, msg.Done))
+
+        self._ask(msg.Cancel(job_id, SLURM, reason), told, lambda: on_reply(False))
 
     def _ask(self, request: msg.Request, told: Callable[[msg.Reply], None], busy: Callable[[], None]) -> None:
         try:

@@ -296,6 +296,10 @@ class SlurmCluster:
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}\n{self.said()}"
         return done.stdout
 
+    def code(self, *command: str) -> int:
+        """Run a command here that may fail, and return how it ended."""
+        return self._code(list(command))
+
     def _code(self, command: list[str]) -> int:
         return subprocess.run(command, capture_output=True, env=self._environment, timeout=60).returncode
 

@@ -1,10 +1,12 @@
 """Beside a real Slurm: its jobs from their submit to their end, explained; not one of its jobs or nodes is changed."""
 
+import random
 from pathlib import Path
 
 import pytest
 
 from penstock.core.model import events as ev
+from penstock.engines.slurm.commands import SlurmAway
 from tests.engines.slurm.cluster import SlurmCluster, until
 from tests.engines.slurm.watching import Watching, watching
 
@@ -23,7 +25,7 @@ def settled(shadow: Watching) -> None:
     before = shadow.slurm.states()
     shadow.refresh()
     if shadow.slurm.states() == before:
-        assert shadow.differing() == {}
+        assert shadow.differing(before) == {}
 
 
 def test_jobs_of_slurm_are_explained_and_followed_to_their_ends(shadow):
@@ -161,13 +163,13 @@ def test_an_empty_answer_means_nothing(shadow, monkeypatch):
     job = slurm.submit(BOTH, *SMALL)
     slurm.wait(job, "RUNNING")
     settled(shadow)
-    run = shadow.engine._reader.commands.run
+    run = shadow.engine.reader.commands.run
 
     async def empty(*command: str) -> str:
         return "" if command[0] == "squeue" else await run(*command)
 
     with monkeypatch.context() as without:
-        without.setattr(shadow.engine._reader.commands, "run", empty)
+        without.setattr(shadow.engine.reader.commands, "run", empty)
         for _ in range(3):
             shadow.refresh()
         assert shadow.jobs()[str(job)].state == "running"
@@ -198,3 +200,148 @@ def requests(slurm: SlurmCluster) -> dict[str, int]:
         if "count:" in rest:
             found[name] = int(rest.partition("count:")[2].split()[0])
     return found
+
+
+def test_states_agree_with_squeue_after_each_refresh(shadow):
+    slurm, draw = shadow.slurm, random.Random(7)
+    jobs: list[int] = []
+    compared = 0
+    for _ in range(8):
+        for _ in range(3):
+            ends = draw.choice(("sleep 300", "sleep 1", "true", "exit 4"))
+            shape = draw.choice((("-N1",), ("-N2", "-n3"), ("-N1", "--gres=gpu:2"), ("--array=0-2%1",), ("--hold",)))
+            jobs.append(slurm.submit(ends, *SMALL, *shape))
+        one = str(draw.choice(jobs))
+        slurm.code(*draw.choice((("scancel", one), ("scontrol", "requeue", one), ("scontrol", "release", one))))
+        shadow.refresh()
+        before = slurm.states()
+        shadow.refresh()
+        if slurm.states() == before:
+            compared += 1
+            assert shadow.differing(before) == {}
+    assert compared >= 2
+    slurm.empty()
+    settled(shadow)
+    assert shadow.jobs() == {}
+    ended = {number: state for number, (state, _) in shadow.ends().items()}
+    words = {"COMPLETED": "succeeded", "FAILED": "failed", "CANCELLED": "cancelled"}
+    bases = {number.partition("_")[0] for number in ended if "_" in number}
+    shown = {number: state for number, state in slurm.states().items() if number not in bases}  # shared lines
+    there = {number: words[state] for number, state in shown.items() if number.partition("_")[0] in map(str, jobs)}
+    assert {number: ended[number] for number in there} == there
+
+
+def test_a_node_that_goes_down_takes_its_job_along_and_leaves(shadow):
+    slurm = shadow.slurm
+    job = slurm.submit(BOTH, *SMALL, "-w", "n2")
+    slurm.wait(job, "RUNNING")
+    settled(shadow)
+    slurm.kill_part("n2")
+    slurm.run("scontrol", "update", "node=n2", "state=down", "reason=test")
+    slurm.wait(job, "PENDING")
+    shadow.engine.forget_nodes()
+    settled(shadow)
+    assert shadow.jobs()[str(job)].state == "waiting"
+    shadow.engine.forget_nodes()
+    settled(shadow)
+    until("n2 gone", lambda: shadow.state.nodes["n2"].state == "lost")
+    slurm.start_part("n2")
+    slurm.code("scontrol", "update", "node=n2", "state=resume")
+    until("n2 back", lambda: "n2 idle\n" in slurm.run("sinfo", "-h", "-N", "-o", "%N %T"))
+    shadow.engine.forget_nodes()
+    settled(shadow)
+    until("n2 ready", lambda: shadow.state.nodes["n2"].state == "ready")
+
+
+def test_a_controller_that_is_away_changes_nothing_and_is_said(shadow, monkeypatch):
+    slurm = shadow.slurm
+    big = slurm.submit(BOTH, *SMALL, "-N4", "--gres=gpu:4")
+    slurm.wait(big, "RUNNING")
+    wants = slurm.submit(BOTH, *SMALL, "-N4", "--gres=gpu:4")
+    settled(shadow)
+
+    async def answer(*command: str) -> str:
+        raise SlurmAway("squeue: slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shadow.engine.reader.commands, "run", answer)
+        shadow.follow_once()
+    said = shadow.engine.said_of(shadow.jobs()[str(wants)].id)
+    assert said.startswith(f"Slurm, job {wants}: ")
+    assert said.endswith("; no news: " + shadow.engine.problem)
+    states = {number: job.state for number, job in shadow.jobs().items()}
+    assert states == {str(big): "running", str(wants): "waiting"}
+    shadow.follow_once()
+    assert (shadow.engine.problem, shadow.differing()) == ("", {})
+
+
+def without(shadow: Watching, monkeypatch: pytest.MonkeyPatch, *, accounts: str) -> None:
+    """Let squeue show no job, and sacct answer with `accounts`; '-' lets it fail."""
+    run = shadow.engine.reader.commands.run
+
+    async def answer(*command: str) -> str:
+        if command[0] == "sacct" and accounts == "-":
+            raise SlurmAway("sacct: error: Problem talking to the database: Connection refused")
+        return {"squeue": "", "sacct": accounts}.get(command[0], "") or (
+            "" if command[0] in ("squeue", "sacct") else await run(*command)
+        )
+
+    monkeypatch.setattr(shadow.engine.reader.commands, "run", answer)
+
+
+def test_a_job_that_nobody_knows_any_more_has_vanished_but_not_at_once(shadow, monkeypatch):
+    slurm = shadow.slurm
+    job = slurm.submit(BOTH, *SMALL)
+    slurm.wait(job, "RUNNING")
+    settled(shadow)
+    with monkeypatch.context() as patched:
+        without(shadow, patched, accounts="")
+        patched.setattr(shadow.engine, "config", shadow.engine.config._replace(min_job_age_s=0))
+        shadow.refresh()
+        assert shadow.jobs()[str(job)].state == "running", "once is not enough"
+        patched.setattr(shadow.engine, "config", shadow.engine.config._replace(min_job_age_s=300))
+        shadow.refresh()
+        assert shadow.jobs()[str(job)].state == "running", "slurmctld may have it for longer"
+        patched.setattr(shadow.engine, "config", shadow.engine.config._replace(min_job_age_s=0))
+        shadow.refresh()
+        shadow.settle()
+        assert shadow.jobs() == {}
+    assert shadow.ends()[str(job)] == ("cancelled", "it vanished: neither squeue nor sacct shows it")
+
+
+def test_jobs_wait_for_accounts_that_are_away(shadow, monkeypatch):
+    slurm = shadow.slurm
+    job = slurm.submit(BOTH, *SMALL)
+    slurm.wait(job, "RUNNING")
+    settled(shadow)
+    with monkeypatch.context() as patched:
+        without(shadow, patched, accounts="-")
+        patched.setattr(shadow.engine, "config", shadow.engine.config._replace(min_job_age_s=0))
+        for _ in range(3):
+            shadow.refresh()
+        assert shadow.jobs()[str(job)].state == "running"
+        assert shadow.engine.accounts_problem.startswith("sacct: error: Problem talking to the database")
+    slurm.run("scancel", str(job))
+    slurm.wait(job, "CANCELLED")
+    settled(shadow)
+    assert shadow.ends()[str(job)][0] == "cancelled"
+
+
+def test_what_slurmctld_has_forgotten_the_accounts_know(shadow, monkeypatch):
+    slurm = shadow.slurm
+    gate = slurm.folder / "work" / "gate"
+    job = slurm.submit(f"while [ ! -e {gate} ]; do sleep 0.1; done; exit 5", *SMALL)
+    slurm.wait(job, "RUNNING")
+    settled(shadow)
+    gate.touch()
+    slurm.wait(job, "FAILED")
+    until("an end in the accounts", lambda: "FAILED" in slurm.run("sacct", "-n", "-X", "-j", str(job), "-o", "State"))
+    with monkeypatch.context() as patched:
+        run = shadow.engine.reader.commands.run
+
+        async def answer(*command: str) -> str:
+            return "" if command[0] == "squeue" else await run(*command)
+
+        patched.setattr(shadow.engine.reader.commands, "run", answer)
+        shadow.refresh()
+    assert shadow.ends()[str(job)] == ("failed", "exit 5")

@@ -3,9 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.core.model.jobs import ExitInfo
-from penstock.engines.slurm.jobs import ACCOUNT, QUEUE, SlurmJob, Unread, ask_of, less_of, of_accounts, of_queue
+from penstock.engines.slurm.jobs import ACCOUNT, QUEUE, SlurmJob, Unread, ask_of, is_of, less_of, of_accounts, of_queue
 from penstock.engines.slurm.nodes import fields_of, node_spec, read_nodes
 from penstock.engines.slurm.reading import SlurmAway, SlurmConfig, config_of, moment
 from penstock.engines.slurm.rows import Column, account_rows, divider, queue_format, queue_rows
@@ -53,7 +54,15 @@ def test_sacct_says_each_run():
     assert runs["33", "CANCELLED by 0"].phase == "ended"
     assert (runs["28", "RUNNING"].name, runs["28", "RUNNING"].end_s) == ("train|one\ntwo", 0)
     assert runs["29", "RUNNING"].node_names() == ["n2", "n3"]
-    assert not [run for run in accounts() if "[" in run.number]
+
+
+def test_elements_of_an_array_that_never_began_share_a_line():
+    line = replace(queue()["32"], number="6", phase="ended", state="CANCELLED")
+    numbers = ("6_1", "6_2", "6", "16_1", "6+1")
+    assert [is_of(number, line) for number in numbers] == [True, True, True, False, False]
+    assert [is_of(number, replace(line, number="6_[1-2%1]")) for number in numbers] == [True, True, False, False, False]
+    ran = replace(line, start_s=5, hosts="n1")
+    assert [is_of(number, ran) for number in numbers] == [False, False, True, False, False]
 
 
 def test_what_a_job_asks_for():

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,11 @@ class Watching:
         self._loop.run(self.engine.refresh()).result(WAIT_S)
         self.settle()
 
+    def follow_once(self) -> None:
+        """As the engine does it periodically: it notes where Slurm does not answer."""
+        self._loop.run(self.engine.follow_once()).result(WAIT_S)
+        self.settle()
+
     def settle(self) -> None:
         deadline = time.monotonic() + WAIT_S
         while not self._loop.run(self._idle()).result(WAIT_S):
@@ -115,10 +120,11 @@ class Watching:
         found = Explainer().explain(question_of(self.state, job, job.submitted_ms))
         return f"{found.code}: {found.text}"
 
-    def differing(self) -> dict[str, tuple[str, str]]:
-        """Return the jobs of which the log and squeue say something else: (here, there)."""
+    def differing(self, states: Mapping[str, str] | None = None) -> dict[str, tuple[str, str]]:
+        """Return the jobs of which the log and squeue (by default now) say something else: (here, there)."""
+        states = self.slurm.states() if states is None else states
         here = {number: _word(job) for number, job in self.jobs().items()}
-        there = {number: _meaning(state) for number, state in self.slurm.states().items()}
+        there = {number: _meaning(state) for number, state in states.items()}
         both = {number: (here.get(number, "ended"), there.get(number, "ended")) for number in {*here, *there}}
         return {number: pair for number, pair in both.items() if pair[0] != pair[1]}
 

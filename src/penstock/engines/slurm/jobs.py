@@ -112,10 +112,8 @@ def of_queue(rows: Iterable[tuple[dict[str, str], bool]]) -> Iterator[tuple[Slur
 
 
 def of_accounts(rows: Iterable[dict[str, str]]) -> Iterator[SlurmJob | Unread]:
-    """Yield the runs of `sacct -D -X`; the elements of an array that have not started are left out."""
+    """Yield the runs of `sacct -D -X`; elements of an array that have not started share a line, as `6_[1-2]`."""
     for row in rows:
-        if "[" in row["JobID"] or "." in row["JobID"]:
-            continue
         try:
             code, signal = of_pair(row["ExitCode"])
             columns = {
@@ -192,6 +190,16 @@ def _changed(ask: GangAsk, *, devices: bool) -> GangAsk:
 
     others = tuple(msgspec.structs.replace(group, each=each(group.each)) for group in ask.others)
     return msgspec.structs.replace(ask, each=each(ask.each), others=others)
+
+
+def is_of(number: str, line: SlurmJob) -> bool:
+    """Return whether a line is of the job of this number.
+
+    Elements of an array that end before they begin share one line, which has the number of the array (`6`).
+    """
+    base = line.number.partition("_[")[0]
+    shared = not line.ran and line.phase == "ended" and "_" not in base
+    return number == line.number or (shared and number.startswith(f"{base}_"))
 
 
 def user_of(job: SlurmJob) -> UserName:

@@ -47,7 +47,8 @@ def lives_of(accounts: Iterable[SlurmJob], queue: Iterable[SlurmJob]) -> list[Li
     """Return the jobs. Where both have a run, what slurmctld says of it counts."""
     lives: list[Life] = []
     open_of: dict[tuple[str, str], Life] = {}
-    for line in sorted(accounts, key=lambda line: (line.submit_s, line.start_s or line.end_s)):
+    whole = (line for line in accounts if "[" not in line.number)
+    for line in sorted(whole, key=lambda line: (line.submit_s, line.start_s or line.end_s)):
         _join(lives, open_of, line)
     for line in queue:
         _join(lives, open_of, line)

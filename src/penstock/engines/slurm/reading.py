@@ -37,6 +37,8 @@ class QueueRead(NamedTuple):
     """All jobs that slurmctld knows, by number; and those that could not be read."""
 
     jobs: dict[str, SlurmJob]
+    rest: tuple[SlurmJob, ...] = ()
+    """Elements of arrays that ended together before they began: one line for many, such as `6_[1-2]`."""
     unread: tuple[Unread, ...] = ()
 
 
@@ -74,10 +76,14 @@ class SlurmReader:
         jobs: dict[str, SlurmJob] = {}
         unread: list[Unread] = []
         cut: list[str] = []
+        rest: list[SlurmJob] = []
         try:
             for found, is_cut in of_queue(queue_rows(text, QUEUE, between)):
                 if isinstance(found, Unread):
                     unread.append(found)
+                    continue
+                if "[" in found.number:
+                    rest.append(found)
                     continue
                 jobs[found.number] = found
                 if is_cut:
@@ -86,7 +92,7 @@ class SlurmReader:
             raise SlurmAway(f"squeue: expected {error}") from None
         if cut:
             await self._whole(jobs, cut)
-        return QueueRead(jobs, tuple(unread))
+        return QueueRead(jobs, tuple(rest), tuple(unread))
 
     async def _whole(self, jobs: dict[str, SlurmJob], cut: Sequence[str]) -> None:
         """Give jobs their nodes that were cut."""

@@ -5,12 +5,14 @@ Everything runs on one loop; `send` may be called from any thread. Every refresh
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
 
 from penstock.core.messages.orders import Addressed, Order
 from penstock.core.model.ids import JobId, NodeName
 from penstock.engines.slurm.commands import SlurmAway
-from penstock.engines.slurm.jobs import SlurmJob
+from penstock.engines.slurm.jobs import SlurmJob, is_of
 from penstock.engines.slurm.newjobs import pools_of
 from penstock.engines.slurm.nodes import SlurmNode
 from penstock.engines.slurm.reading import QueueRead, SlurmConfig, SlurmReader
@@ -47,7 +49,7 @@ class SlurmShadow:
         refresh_s: float = REFRESH_S,
         begun: QueueRead | None = None,
     ) -> None:
-        self._server, self._reader, self._config, self._begun = server, reader, config, begun
+        self._server, self.reader, self.config, self._begun = server, reader, config, begun
         self._refresh_s = max(REFRESH_MIN_S, refresh_s)
         self.nodes = StandingNodes(server)
         self.tracks = Tracks(server, self.nodes)
@@ -98,16 +100,20 @@ class SlurmShadow:
             self.tracks.turn()
             await asyncio.sleep(TURN_S)
 
+    async def follow_once(self) -> None:
+        """Ask once; where Slurm does not answer, note why."""
+        try:
+            await self.refresh()
+            self._say("")
+        except SlurmAway as error:
+            self._say(error.message)
+
     async def _follow(self) -> None:
         while True:
             begun_s = asyncio.get_running_loop().time()
-            try:
-                await self.refresh()
-                self._say("")
-            except SlurmAway as error:
-                self._say(error.message)
+            await self.follow_once()
             took_s = asyncio.get_running_loop().time() - begun_s
-            await asyncio.sleep(max(self._refresh_s - took_s, COST_SHARE * self._reader.commands.last_s))
+            await asyncio.sleep(max(self._refresh_s - took_s, COST_SHARE * self.reader.commands.last_s))
 
     def _say(self, problem: str) -> None:
         if problem and problem != self.problem:
@@ -120,13 +126,13 @@ class SlurmShadow:
         """Ask once, and take what is new. Raises: SlurmAway; nothing is taken then."""
         now_s = asyncio.get_running_loop().time()
         if not self._listed or now_s - self._nodes_s >= NODES_EVERY_S:
-            self._listed, self._nodes_s = await self._reader.nodes(), now_s
-        read = await self._reader.queue()
+            self._listed, self._nodes_s = await self.reader.nodes(), now_s
+        read = await self.reader.queue()
         if self.refreshes == 0:
             self._begin(read)
         self.tracks.pools = pools_of(self._listed, self._server.config())
         self.nodes.see(self._listed)
-        for line in read.jobs.values():
+        for line in self._lines(read):
             self.tracks.see(line)
         for one in read.unread:
             self._say_unread(one.number, one.why)
@@ -139,6 +145,19 @@ class SlurmShadow:
     def forget_nodes(self) -> None:
         """Ask for the nodes again with the next refresh."""
         self._nodes_s = -NODES_EVERY_S
+
+    def _lines(self, read: QueueRead) -> Iterator[SlurmJob]:
+        """Yield the lines of all jobs; one that several elements of an array share once for each that is known."""
+        shared = set()
+        for number in [number for number in self.tracks.by_number if "_" in number and number not in read.jobs]:
+            line = read.jobs.get(number.partition("_")[0]) or next(
+                (one for one in read.rest if is_of(number, one)), None
+            )
+            if line is not None and is_of(number, line):
+                shared.add(line.number)
+                self.tracks.over.add(line.key)
+                yield replace(line, number=number)
+        yield from (line for number, line in read.jobs.items() if number not in shared)
 
     def _begin(self, read: QueueRead) -> None:
         """Take over the jobs of the log, and pass over what had ended before."""
@@ -164,15 +183,17 @@ class SlurmShadow:
         """Ask the accounts for jobs that squeue no longer shows; one that nobody knows any more has vanished."""
         unread = {one.number for one in read.unread}
         gone = [
-            track for number, track in self.tracks.by_number.items() if number not in read.jobs and number not in unread
+            track
+            for number, track in self.tracks.by_number.items()
+            if number not in read.jobs and number not in unread and track.line.phase != "ended"
         ]
         gone += self.tracks.left
         if not gone:
             return
         now_s = asyncio.get_running_loop().time()
-        if self._config.accounts:
+        if self.config.accounts:
             try:
-                runs = await self._reader.ended((track.line.number, track.line.submit_s) for track in gone)
+                runs = await self.reader.ended(_asked(gone))
                 self.accounts_problem = ""
             except SlurmAway as error:
                 if not self.accounts_problem:
@@ -187,22 +208,36 @@ class SlurmShadow:
             self._settle_gone(track, _newest(track, runs), now_s)
 
     def _settle_gone(self, track: Track, run: SlurmJob | None, now_s: float) -> None:
+        if run is not None and run.phase == "again" and track in self.tracks.left:
+            self.tracks.vanish(track)  # what became of it is another job here
+            return
         if run is not None and run.phase in ("ended", "again"):
-            self.tracks.end(track, run)
+            self.tracks.end(track, replace(run, number=track.line.number))
             return
         if run is not None:  # the accounts have it as it was: squeue's answer was empty, or it is about to end
             track.missing, track.absent_s = 0, now_s
             return
         track.absent_s = track.absent_s if track.missing else now_s
         track.missing += 1
-        if track.missing >= ABSENT_LEAST and now_s - track.absent_s >= self._config.min_job_age_s:
+        if track.missing >= ABSENT_LEAST and now_s - track.absent_s >= self.config.min_job_age_s:
             self.tracks.vanish(track)
+
+
+def _asked(tracks: Sequence[Track]) -> Iterator[tuple[str, int]]:
+    """Yield the numbers to ask the accounts for, of elements that of their array too, and when they were submitted."""
+    numbers = {}
+    for track in tracks:
+        numbers[track.line.number] = track.line.submit_s
+        base, _, element = track.line.number.partition("_")
+        if element and track.line.phase == "waiting":
+            numbers.setdefault(base, track.line.submit_s)
+    yield from numbers.items()
 
 
 def _newest(track: Track, runs: Sequence[SlurmJob]) -> SlurmJob | None:
     """Return the last run of a job in the accounts, that of its present submit where there is one."""
     number, submit_s, user = track.line.key
-    own = [run for run in runs if run.number == number and run.user == user and run.submit_s >= submit_s]
+    own = [run for run in runs if is_of(number, run) and run.user == user and run.submit_s >= submit_s]
     exact = [run for run in own if run.submit_s == submit_s]
     again = [run for run in own if track.run_s and run.start_s == track.run_s]
     return max(exact or again, key=lambda run: (run.start_s, run.end_s), default=None)

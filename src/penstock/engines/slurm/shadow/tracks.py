@@ -13,6 +13,7 @@ from functools import partial
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.gang import GangAsk
 from penstock.core.model.ids import JobId, NodeName, PoolName, Rank
+from penstock.core.model.jobs import ExitInfo
 from penstock.engines.slurm.jobs import SlurmJob, ask_of, less_of, user_of
 from penstock.engines.slurm.lives import goes_on
 from penstock.engines.slurm.newjobs import new_job
@@ -95,7 +96,7 @@ class Tracks:
     def see(self, line: SlurmJob) -> None:
         """Take what Slurm says of a job now."""
         track = self.by_number.get(line.number)
-        if track is not None and not _same(track.line, line):
+        if track is not None and not _same(track, line):
             self.left.append(self.by_number.pop(line.number))
             track = None
         if track is None:
@@ -115,9 +116,8 @@ class Tracks:
     def vanish(self, track: Track) -> None:
         """Let a job end of which nothing is known any more."""
         log.warning("a job of Slurm has vanished", extra={"job": track.label})
-        self._cancel(track, VANISHED)
-        self._changed[track] = None
         track.over = True
+        self._changed[track] = None
 
     @property
     def idle(self) -> bool:
@@ -244,15 +244,19 @@ class Tracks:
             self._nodes.stand(key, self._nodes.node_of(key), "stopping" if leaving else "running")
 
     def _end_run(self, track: Track) -> None:
-        """Report how the replicas of a run ended."""
+        """Report how the replicas of a run ended; of one that was cancelled that comes first."""
         if track.ending:
             return
         line = track.line
         known = line.ran and line.start_s == track.run_s
-        if word_of(line.state) == "CANCELLED" and known:
-            self._cancel(track, f"cancelled in Slurm{_by(line)}")
         over = known and line.phase in ("ended", "again")
+        if track.over or (over and word_of(line.state) == "CANCELLED"):
+            reason = VANISHED if track.over else f"cancelled in Slurm{_by(line)}"
+            if not self._cancelled(track, reason):
+                return
         info = exit_of(line.state, line.code, line.signal) if over else exit_of("REQUEUED", 0, 0)
+        if track.over:
+            info = ExitInfo(problem=VANISHED, stop_sent=True)
         track.ending = True
         for key in track.replicas:
             self._nodes.end(key, info)
@@ -273,9 +277,10 @@ class Tracks:
 
     def _finish(self, track: Track) -> None:
         """End a job that has not run, or is not to go on."""
-        if track.job_id is not None and self._server.is_live(track.job_id):
-            self._cancel(track, f"{word_of(track.line.state).lower()} in Slurm{_by(track.line)}")
-        self._forget(track)
+        assert track.job_id is not None
+        reason = VANISHED if track.over else f"{word_of(track.line.state).lower()} in Slurm{_by(track.line)}"
+        if not self._server.is_live(track.job_id) or self._cancelled(track, reason):
+            self._forget(track)
 
     def _hold(self, track: Track, *, held: bool) -> None:
         """Hold a job that is not to start, and release one that is."""
@@ -292,10 +297,20 @@ class Tracks:
             track.held = held
             self._changed[track] = None
 
-    def _cancel(self, track: Track, reason: str) -> None:
-        if track.job_id is not None and not track.cancelled:
-            track.cancelled = True
-            self._server.cancel(track.job_id, reason)
+    def _cancelled(self, track: Track, reason: str) -> bool:
+        """Return whether it is in the log that a job was asked to end; where it is not, that is asked for."""
+        assert track.job_id is not None
+        if not track.cancelled:
+            track.asked = True
+            self._server.cancel(track.job_id, reason, partial(self._cancels, track))
+        return track.cancelled
+
+    def _cancels(self, track: Track, done: bool) -> None:
+        track.asked, track.cancelled = False, done
+        if done:
+            self._changed[track] = None
+        else:
+            self._again(track)
 
     def _again(self, track: Track) -> None:
         track.again_s = asyncio.get_running_loop().time() + AGAIN_S
@@ -303,7 +318,8 @@ class Tracks:
 
     def _leave_out(self, track: Track, problem: str) -> None:
         log.warning("a job of Slurm cannot be shown", extra={"job": track.label, "problem": problem})
-        self._cancel(track, problem)
+        if track.job_id is not None:
+            self._server.cancel(track.job_id, problem, lambda _: None)
         self._forget(track)
 
     def _forget(self, track: Track) -> None:
@@ -321,11 +337,19 @@ class Tracks:
         self.over = {key for key in self.over if shown(key)}
 
 
-def _same(before: SlurmJob, line: SlurmJob) -> bool:
-    """Return whether a line is of the job that had this number before."""
+def _same(track: Track, line: SlurmJob) -> bool:
+    """Return whether a line is of the job that had this number before.
+
+    One that was put back has a later time of submit. Slurm does not count that as a restart where the run had not quite
+    begun: but a number does not come back while its job is there.
+    """
+    before = track.line
     if before.user != line.user:
         return False
-    return before.submit_s == line.submit_s or goes_on(before, line)
+    if before.submit_s == line.submit_s or goes_on(before, line):
+        return True
+    there = before.phase != "ended" and not track.missing
+    return there and line.submit_s >= before.submit_s and (before.name, before.account) == (line.name, line.account)
 
 
 def _ends_first(track: Track) -> tuple[bool, int]:
