@@ -79,7 +79,8 @@ class Stage(NamedTuple):
 def built(folder: Path) -> Iterator[Stage]:
     """Yield a stage in a folder; its server ends with it."""
     (folder / "job.yaml").write_text("command: sh -c 'exit 0'\nname: filed\n")
-    for name in ("train.py", "eval.py"):
+    (folder / "src").mkdir()
+    for name in ("train.py", "eval.py", "src/train.py"):
         (folder / name).write_text("print('done')\n")
     (folder / "train.sh").write_text("#!/bin/sh\n#SBATCH --job-name=train-script\npython train.py\n")
     write_csv(trace(*(job(i * 60, 300, 1 + i % 4) for i in range(20))), folder / "trace.csv")

@@ -8,6 +8,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "penstock submit -g 2 -n 2..4 --name train -- python train.py",
         "penstock submit --array 0-9%4 --priority low -- python train.py",
         "penstock submit --after-ok 1 --label stage=eval -- python eval.py",
+        "penstock submit --snapshot src -- python train.py",
     ),
     "sbatch": (
         "penstock sbatch train.sh",
