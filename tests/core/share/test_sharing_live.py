@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,13 +10,14 @@ from penstock.core.ledger.allocations import AllocationLog
 from penstock.core.ledger.levels import Levels
 from penstock.core.ledger.sessions import sessions
 from penstock.core.lifecycle.sharing import share_devices
-from penstock.core.model.cluster import Pool
-from penstock.core.model.events import AttemptStopRequested, DeviceShared, DeviceShareEnded, UseNoted
+from penstock.core.model.cluster import Pool, Reservation
+from penstock.core.model.events import AttemptStopRequested, ConfigChanged, DeviceShared, DeviceShareEnded, UseNoted
 from penstock.core.model.jobs import CheckpointSpec
 from penstock.core.model.pairing import SharingSettings
+from penstock.core.preempt.consolidate import movable
 from penstock.core.share.live import DRAWN_EVERY_MS, GROUP_SEEN_MAX, pairs_to_join
 from penstock.core.state.state import State, fold
-from penstock.testing.builders import node, queues
+from penstock.testing.builders import config, node, queues
 from penstock.testing.harness import World
 from tests.store.builders import same
 
@@ -32,7 +34,7 @@ class Lab:
         self.world = World(
             *(node(f"n{i}", devices) for i in range(nodes)),
             pools=(Pool("default", sharing=sharing),),
-            **{k: fields.pop(k) for k in ("queues", "tenants") if k in fields},
+            **{k: fields.pop(k) for k in ("queues", "tenants", "reservations") if k in fields},
         )
         self.job_ids = [self.submit(**fields) for _ in range(jobs)]
 
@@ -351,3 +353,31 @@ def test_of_many_jobs_a_draw_that_follows_from_the_time_is_looked_at_and_all_get
     met = {job for at in range(20) for pair in pairs_to_join(lab.world.state, now + at * DRAWN_EVERY_MS)
            for job in (pair.stays, pair.moves)}  # fmt: skip
     assert met == set(lab.job_ids)
+
+
+def test_a_job_that_is_over_a_maximum_by_now_does_not_join():
+    lab = Lab(queues=queues("default", max=(("devices", 2000),)))
+    for job_id in lab.job_ids:
+        lab.used(job_id)
+    lab.decide()
+    (mover,) = lab.stopping()
+    lower = config(pools=lab.world.state.config.pools, queues=queues("default", max=(("devices", 1000),)))
+    lab.world.emit(ConfigChanged(lower, "operator"))
+    lab.leave(mover)
+    assert lab.world.phase(mover) == "waiting"
+
+
+def test_nobody_moves_to_a_node_that_is_reserved():
+    lab = Lab(reservations=(Reservation("demo", "default", 0, 10**15, ("n0", "n1")),))
+    for job_id in lab.job_ids:
+        lab.used(job_id)
+    lab.decide()
+    assert lab.stopping() == {}
+
+
+def test_consolidation_moves_no_job_that_shares_its_device():
+    lab = Lab(nodes=3)
+    lab.paired()
+    alone = lab.submit()
+    moved = movable(lab.world.snapshot(), "default", lambda job: SimpleNamespace(job=job))
+    assert [one.job.id for one in moved] == [alone]

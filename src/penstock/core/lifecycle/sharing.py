@@ -11,9 +11,10 @@ from penstock.core.lifecycle.ports import free_port
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.events import AttemptAllocated, AttemptStopRequested, DeviceShared, DeviceShareEnded
 from penstock.core.model.ids import AttemptNumber, JobId
-from penstock.core.model.jobs import Attempt, Job
+from penstock.core.model.jobs import Attempt, GangAsk, Job, ReplicaPlace
 from penstock.core.model.pairing import PAIR, PART
 from penstock.core.share.live import beside, lonely, pairs_to_join, pairs_to_part
+from penstock.core.state.state import State
 
 
 def share_devices(tx: Transaction) -> None:
@@ -60,7 +61,7 @@ def join(tx: Transaction, job_id: JobId, ended: Attempt) -> None:
         return
     ask = job.spec.alternatives[ended.choice - 1] if ended.choice else job.spec.ask
     found = beside(tx.state, job, ask, stop.beneficiary, tx.now_ms)
-    if found is None:
+    if found is None or not _within_maxima(tx.state, job, ask, found.place):
         return
     stayer = tx.state.jobs[stop.beneficiary]
     assert stayer.attempt is not None
@@ -77,3 +78,10 @@ def join(tx: Transaction, job_id: JobId, ended: Attempt) -> None:
             pairing=found.mover,
         )
     )
+
+
+def _within_maxima(state: State, job: Job, ask: GangAsk, place: ReplicaPlace) -> bool:
+    """Return whether no maximum keeps the job from starting: it had all of it before, but limits may be lower now."""
+    tree = state.queue_tree()
+    account = tree.account(job.spec.queue, job.spec.tenant)
+    return account is not None and tree.exceeded(account, tree.demand_of(ask, (place,), state.nodes)) is None

@@ -66,8 +66,13 @@ def _releases(snapshot: Snapshot, pool: str, now_ms: int) -> Iterator[Release]:
 Weigh = Callable[[Job], Victim | None]
 
 
+def _moves(job: Job) -> bool:
+    """Return whether the job can move: one that shares its device holds half of it, and wants all of another one."""
+    return can_move(job) and job.attempt is not None and job.attempt.pairing is None
+
+
 def movable(snapshot: Snapshot, pool: str, weigh: Weigh) -> list[Victim]:
     """Return the jobs of a pool that could move, as victims made by `weigh`, by job id."""
     there = (job for job in snapshot.running.values() if job.spec.ask.pool == pool)
-    found = (weigh(job) for job in there if can_move(job) and job.spec.tenant not in snapshot.held)
+    found = (weigh(job) for job in there if _moves(job) and job.spec.tenant not in snapshot.held)
     return sorted((v for v in found if v is not None), key=lambda v: v.job.id)

@@ -200,7 +200,8 @@ def _may_share(state: State, job: Job) -> bool:
     if node is None or node.state != "ready" or node.draining or place.devices[0] >= len(node.spec.devices):
         return False
     device = node.spec.devices[place.devices[0]]
-    return device.healthy and not device.mig and job.spec.shareable
+    reserved = any(place.node in kept.nodes and kept.end_ms > state.time_ms for kept in state.config.reservations)
+    return device.healthy and not device.mig and job.spec.shareable and not reserved
 
 
 def _occupant(state: State, job: Job, settings: SharingSettings, now_ms: int) -> Occupant | None:
