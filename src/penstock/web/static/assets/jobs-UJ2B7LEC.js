@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-3YKON7YI.js";import"./chunk-AJIXZBFR.js";import"./chunk-N4JJ7ZHO.js";import"./chunk-HHMX4VLV.js";import"./chunk-QDRYS4ZH.js";import"./chunk-ZXX7CJVH.js";export{b as Act,a as Page};
