@@ -16,7 +16,7 @@ from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.engines.agent import unpacking
 from penstock.engines.agent.journal import Journal
 from penstock.engines.agent.parts import NodeParts, Prepared
-from penstock.engines.agent.protocol import AgentFetch, ServerPart
+from penstock.engines.agent.protocol import PART_BYTES, AgentFetch, ServerPart
 from penstock.engines.agent.unpacking import UnpackedFolders
 from penstock.engines.processes.paths import DataFolder
 from tests.engines.agent.builders import start
@@ -54,7 +54,7 @@ class Source:
         if not wanted.wanted:
             return ServerPart(wanted.number, (self.data[wanted.offset : wanted.offset + 40],), len(self.data))
         hashes = fs.chunks_of(self.files)
-        return ServerPart(wanted.number, tuple(self.chunks[hashes[number]] for number in wanted.wanted[:2]))
+        return ServerPart(wanted.number, tuple(self.chunks[hashes[number]] for number in wanted.wanted))
 
 
 PROJECT = (
@@ -100,7 +100,8 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path):
+def node(tmp_path, monkeypatch):
+    monkeypatch.setattr(unpacking, "WANTED_MAX", 2)
     return Node(tmp_path)
 
 
@@ -295,3 +296,18 @@ def test_a_node_that_unpacks_nothing_says_so(node):
     assert not parts.unpacks(start(key(1)))
     assert parts.unpacks(start(key(1), snapshot="a/b"))
     assert [one.problem for one in parts.prepared()] == ["this node does not unpack snapshots of folders"]
+
+
+def test_a_part_has_what_the_server_sends_in_one_and_the_next_is_asked_ahead(node):
+    assert list(unpacking._batches([(0, PART_BYTES), (1, 1), (2, PART_BYTES - 1), (3, 1), (4, 1), (5, 1)])) == [
+        (0,),
+        (1, 2),
+        (3, 4),
+        (5,),
+    ]
+    source = Source(*PROJECT)
+    source.answer = lambda wanted: ServerPart(
+        wanted.number, (TEXT, TEXT) if wanted.wanted else (source.data,), len(source.data)
+    )
+    assert "sent 2 chunks, wanted were 1" in node.gets(source).problem
+    assert node.folders.fetching.to_ask() is None

@@ -21,7 +21,9 @@ class NotFetched(PenstockError):
     code = "not_unpacked"
 
 
-class _Question(NamedTuple):
+class Question(NamedTuple):
+    """Something that was asked; `Fetching.answer` waits for it."""
+
     fetch: AgentFetch
     answer: "queue.SimpleQueue[ServerPart]"
 
@@ -36,29 +38,33 @@ class Fetching:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._lock = threading.Lock()
-        self._waiting: deque[_Question] = deque()
+        self._waiting: deque[Question] = deque()
         self._first_asked = False
         """Whether the first of those that wait is on its way."""
         self._number = 0
 
-    def ask(self, fetch: AgentFetch) -> ServerPart:
-        """Return the server's answer. Not on the agent's loop. Raises: NotFetched."""
-        answer: queue.SimpleQueue[ServerPart] = queue.SimpleQueue()
+    def ask(self, fetch: AgentFetch) -> Question:
+        """Put a question; it is sent when those before it are answered. Not on the agent's loop."""
         with self._lock:
             self._number += 1
-            question = _Question(replace(fetch, number=self._number), answer)
+            question = Question(replace(fetch, number=self._number), queue.SimpleQueue())
             self._waiting.append(question)
         self._wake()
+        return question
+
+    def answer(self, question: Question) -> ServerPart:
+        """Return the server's answer. Not on the agent's loop. Raises: NotFetched."""
         try:
-            part = answer.get(timeout=ANSWER_S)
+            part = question.answer.get(timeout=ANSWER_S)
         except queue.Empty:
-            self._give_up(question)
+            self.give_up(question)
             raise NotFetched(f"the server has not answered for {ANSWER_S:g} s") from None
         if part.problem:
             raise NotFetched(part.problem)
         return part
 
-    def _give_up(self, question: _Question) -> None:
+    def give_up(self, question: Question) -> None:
+        """Ask no longer: nobody waits for the answer."""
         with self._lock:
             if self._waiting and self._waiting[0] is question:
                 self._first_asked = False

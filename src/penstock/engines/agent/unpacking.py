@@ -256,7 +256,7 @@ class UnpackedFolders:
         """Return the list of a snapshot's files. Raises: NotUnpacked."""
         data = b""
         while True:
-            part = self.fetching.ask(AgentFetch(0, snapshot, offset=len(data)))
+            part = self.fetching.answer(self.fetching.ask(AgentFetch(0, snapshot, offset=len(data))))
             data += b"".join(part.chunks)
             if len(data) >= part.total or not any(part.chunks):
                 break
@@ -294,19 +294,25 @@ class UnpackedFolders:
                 yield chunk, data
             else:
                 missing.append(number)
-        while missing:
-            count, total = 0, 0
-            while count < min(len(missing), WANTED_MAX) and total <= PART_BYTES:
-                total += sizes[hashes[missing[count]]]
-                count += 1
-            part = self.fetching.ask(AgentFetch(0, snapshot, wanted=tuple(missing[:count])))
-            if not part.chunks or len(part.chunks) > count:
-                raise NotUnpacked("the server sent nothing, or more than was wanted")
-            for number, data in zip(missing, part.chunks, strict=False):
-                if fs.chunk_hash(data) != hashes[number]:
-                    raise NotUnpacked("the server sent another content than that of the snapshot")
-                yield hashes[number], data
-            del missing[: len(part.chunks)]
+        questions = (
+            (batch, self.fetching.ask(AgentFetch(0, snapshot, wanted=batch)))
+            for batch in _batches([(number, sizes[hashes[number]]) for number in missing])
+        )
+        ahead = next(questions, None)
+        try:
+            while ahead is not None:
+                batch, question = ahead
+                ahead = next(questions, None)  # on its way while what came is written
+                part = self.fetching.answer(question)
+                if len(part.chunks) != len(batch):
+                    raise NotUnpacked(f"the server sent {len(part.chunks)} chunks, wanted were {len(batch)}")
+                for number, data in zip(batch, part.chunks, strict=True):
+                    if fs.chunk_hash(data) != hashes[number]:
+                        raise NotUnpacked("the server sent another content than that of the snapshot")
+                    yield hashes[number], data
+        finally:
+            if ahead is not None:
+                self.fetching.give_up(ahead[1])
 
     # Cleaning.
 
@@ -356,6 +362,20 @@ class UnpackedFolders:
         for tree in gone:
             _remove(Path(tree.path))
             (self._lists / Path(tree.path).name).unlink(missing_ok=True)
+
+
+def _batches(chunks: Iterable[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
+    """Yield numbers of chunks, given with their sizes (bytes), that the server sends in one part."""
+    batch: list[int] = []
+    left = PART_BYTES
+    for number, size in chunks:
+        if batch and (size > left or len(batch) == WANTED_MAX):
+            yield tuple(batch)
+            batch, left = [], PART_BYTES
+        batch.append(number)
+        left -= size
+    if batch:
+        yield tuple(batch)
 
 
 def _places(files: fs.Files) -> dict[bytes, list[tuple[str, int]]]:
