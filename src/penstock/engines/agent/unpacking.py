@@ -9,12 +9,10 @@ trees belong to one boot of it.
 """
 
 import contextlib
-import hashlib
 import logging
 import os
 import queue
 import secrets
-import shutil
 import threading
 import time
 from collections import deque
@@ -29,6 +27,7 @@ from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model import folder_snapshots as fs
 from penstock.core.model.errors import PenstockError
+from penstock.engines.agent import unpacked
 from penstock.engines.agent.fetching import Fetching
 from penstock.engines.agent.parts import Prepared
 from penstock.engines.agent.protocol import PART_BYTES, WANTED_MAX, AgentFetch
@@ -201,7 +200,7 @@ class UnpackedFolders:
             there = self._there(trees, wanted.account)
         for tree in known[-1:]:  # that before it was changed already
             with contextlib.suppress(OSError):
-                if _state(Path(tree.path)) == tree.state:
+                if unpacked.state_of(Path(tree.path)) == tree.state:
                     return tree
             log.warning("an unpacked folder was changed, and is unpacked anew", extra={"path": tree.path})
         made = self._make(wanted, there)
@@ -225,17 +224,17 @@ class UnpackedFolders:
         temporary.mkdir(0o700)
         try:
             files = self._files(wanted.snapshot, name)
-            folders, places = _make_folders(temporary, files), _places(files)
+            folders, places = unpacked.make_folders(temporary, files), unpacked.places(files)
             for chunk, data in self._contents(wanted.snapshot, files, there):
                 for inside, offset in places[chunk]:
-                    _write(temporary / inside, offset, data)
-            _complete(temporary, files, folders)
+                    unpacked.write(temporary / inside, offset, data)
+            unpacked.complete(temporary, files, folders)
             temporary.rename(path)
         except BaseException:
-            _remove(temporary)
+            unpacked.remove(temporary)
             raise
         write_whole(self._lists / path.name, fs.encoded(files), synced=False)
-        return Tree(str(path), name, account, _boot(), _state(path), fs.total_bytes(files), time.time())
+        return Tree(str(path), name, account, _boot(), unpacked.state_of(path), fs.total_bytes(files), time.time())
 
     def _home(self, account: str) -> Path:
         """Return the folder of an account's trees: that account alone can pass it.
@@ -275,7 +274,7 @@ class UnpackedFolders:
             root = Path(tree.path)
             with contextlib.suppress(OSError, PenstockError):
                 files = fs.decoded((self._lists / root.name).read_bytes())
-                found |= {chunk: (root / path, at) for chunk, ((path, at), *_) in _places(files).items()}
+                found |= {chunk: (root / path, at) for chunk, ((path, at), *_) in unpacked.places(files).items()}
         return found
 
     def _contents(
@@ -289,7 +288,7 @@ class UnpackedFolders:
         sizes = {chunk: size for one in files for chunk, size in zip(one.chunks, fs.sizes_of(one), strict=True)}
         missing = []
         for number, chunk in enumerate(hashes):
-            data = _read(*there[chunk], sizes[chunk]) if chunk in there else b""
+            data = unpacked.read(*there[chunk], sizes[chunk]) if chunk in there else b""
             if data and fs.chunk_hash(data) == chunk:
                 yield chunk, data
             else:
@@ -342,7 +341,7 @@ class UnpackedFolders:
             for home in self._data.unpacked(self._node).iterdir():
                 for path in home.iterdir():
                     if str(path) not in noted:
-                        _remove(path)
+                        unpacked.remove(path)
 
     def _clean(self) -> None:
         """Remove trees that nothing uses: old ones, and the longest unused beyond `KEPT_BYTES`."""
@@ -360,7 +359,7 @@ class UnpackedFolders:
             if gone:
                 self._write_notes()
         for tree in gone:
-            _remove(Path(tree.path))
+            unpacked.remove(Path(tree.path))
             (self._lists / Path(tree.path).name).unlink(missing_ok=True)
 
 
@@ -378,93 +377,5 @@ def _batches(chunks: Iterable[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
         yield tuple(batch)
 
 
-def _places(files: fs.Files) -> dict[bytes, list[tuple[str, int]]]:
-    """Return where each chunk belongs: files, and offsets (bytes) in them."""
-    found: dict[bytes, list[tuple[str, int]]] = {}
-    for one in files:
-        for index, chunk in enumerate(one.chunks):
-            found.setdefault(chunk, []).append((one.path, index * fs.CHUNK_BYTES))
-    return found
-
-
-def _make_folders(root: Path, files: fs.Files) -> list[Path]:
-    """Make the folders of a tree, and return them, parents first."""
-    inside: set[str] = set()
-    for one in files:
-        parent = one.path.rpartition("/")[0]
-        while parent and parent not in inside:
-            inside.add(parent)
-            parent = parent.rpartition("/")[0]
-    folders = [root / path for path in sorted(inside)]
-    for folder in folders:
-        folder.mkdir(0o700)
-    return folders
-
-
-def _write(path: Path, offset: int, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        while data:
-            written = os.pwrite(descriptor, data, offset)
-            data, offset = data[written:], offset + written
-    finally:
-        os.close(descriptor)
-
-
-def _read(path: Path, offset: int, size: int) -> bytes:
-    """Return a piece of a file; less, or nothing, where it cannot be read."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.pread(descriptor, size, offset)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
-
-
-def _complete(root: Path, files: fs.Files, folders: Sequence[Path]) -> None:
-    """Add what has no content, and take the right to write away."""
-    for one in files:
-        if one.kind == "link":
-            os.symlink(one.target, root / one.path)
-            continue
-        if not one.size:
-            _write(root / one.path, 0, b"")
-        (root / one.path).chmod(0o555 if one.kind == "program" else 0o444)
-    for folder in (*reversed(folders), root):
-        folder.chmod(0o555)
-
-
-def _remove(path: Path) -> None:
-    """Remove a tree. Its folders may not be written, which root need not mind: and it must not change modes in a folder
-    that another account can put links into."""
-    if os.geteuid() != 0:
-        with contextlib.suppress(OSError):
-            path.chmod(0o700)
-        for where, folders, _ in os.walk(path):
-            for name in folders:
-                with contextlib.suppress(OSError):
-                    if not (Path(where) / name).is_symlink():
-                        (Path(where) / name).chmod(0o700)
-    shutil.rmtree(path, ignore_errors=True)
-
-
 def _boot() -> str:
     return BOOT.read_text(encoding="ascii").strip()
-
-
-def _state(root: Path) -> str:
-    """Return a digest of what the kernel says of all entries of a tree. Raises: OSError."""
-    found = []
-    for where, folders, names in os.walk(root, onerror=_raise):
-        for path in (where, *(os.path.join(where, name) for name in (*names, *folders))):
-            about = os.lstat(path)
-            found.append((path, about.st_ino, about.st_mode, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
-    return hashlib.sha256(msgspec.msgpack.encode(sorted(found))).hexdigest()
-
-
-def _raise(error: OSError) -> None:
-    raise error
