@@ -24,7 +24,7 @@ def shell(cluster: Server, tmp_path: Path) -> Terminal:
 def run(shell: Terminal, script: str, *words: str, name: str = "job.sh") -> str:
     """Submit a script, wait for it, and return its number; fails unless it succeeds."""
     (shell.folder / name).write_text(script)
-    told = shell("sbatch", "--parsable", "--wait", name, *words)
+    told = shell("sbatch", "--parsable", "--wait", *words, name)
     assert told.code == 0, told.err
     return told.out.strip()
 
@@ -108,6 +108,20 @@ def test_a_signal_before_the_end_reaches_the_script_alone(shell: Terminal) -> No
     (shell.folder / "job.sh").write_text(text)
     assert shell("sbatch", "--wait", "-o", "out", "job.sh").code == 7
     assert read(shell, "out") == ["warned"]
+
+
+REQUEUED = """#!/bin/bash
+echo run ${SLURM_RESTART_COUNT-first}
+[ -n "$SLURM_RESTART_COUNT" ] || { scontrol requeue $SLURM_JOB_ID; while :; do sleep 0.05; done; }
+"""
+
+
+def test_a_script_that_requeues_itself_knows_that_it_runs_again(shell: Terminal) -> None:
+    run(shell, REQUEUED, "--open-mode=append", "-o", "all")
+    assert [line for line in read(shell, "all") if line.startswith("run")] == ["run first", "run 1"]
+    (shell.folder / "job.sh").write_text(REQUEUED)
+    assert shell("sbatch", "--wait", "--no-requeue", "-o", "once", "job.sh").code == 1
+    assert [line for line in read(shell, "once") if line.startswith("run")] == ["run first"]
 
 
 def test_a_job_that_waits_for_an_array_waits_for_all_of_it(shell: Terminal) -> None:

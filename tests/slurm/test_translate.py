@@ -37,6 +37,8 @@ def fields(*lines: str) -> dict[str, object]:
         ("-N3 --ntasks-per-node=4 --mem=8G", {"replicas": 3, "cpus": 4, "memory": "8192MiB", "topology": "spread"}),
         ("-N2 -n5", {"replicas": 1, "cpus": 3, "groups": [{"replicas": 1, "cpus": 2}], "topology": "spread"}),
         ("-n8 --ntasks-per-node=4", {"replicas": 2, "cpus": 4, "topology": "spread"}),
+        ("-n5 --ntasks-per-node=4", {
+            "replicas": 1, "cpus": 3, "groups": [{"replicas": 1, "cpus": 2}], "topology": "spread"}),
         ("-c4 --mem-per-cpu=500M", {"replicas": 1, "cpus": 4, "memory": "2000MiB"}),
         ("--gres=gpu:2", {"replicas": 1, "cpus": 1, "devices": 2}),
         ("--gres=gpu:v100:1,nvme:100", {"replicas": 1, "cpus": 1, "devices": {"count": 1, "model": ["V100"]}}),

@@ -114,6 +114,9 @@ class Place:
         _copy(channel, frames.OUTPUT, number, task.stdout)
         errors.join()
         status = task.wait()
+        if task.stdin is not None:
+            with contextlib.suppress(OSError):
+                task.stdin.close()
         with self._changing:
             self._living.discard(task)
         with contextlib.suppress(OSError):
