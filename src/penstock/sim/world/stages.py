@@ -16,7 +16,7 @@ BY_DEPENDENCY = "dependency "
 
 
 def stages_of(seed: int) -> random.Random | None:
-    """Return the generator of the arrays of a seed's world: of every fifth, and none that has found a bug before."""
+    """Return the generator of the arrays of a seed's world: of every fifth, and none that found a bug before these."""
     return random.Random(f"{seed} stages") if seed % 5 == 1 else None
 
 
