@@ -42,7 +42,7 @@ async def follow_slurm(
         started: gets the engine, which takes orders from then on.
         refresh_s: time between two questions for all jobs (s).
     """
-    reader = SlurmReader(SlurmCommands())
+    reader = SlurmReader(SlurmCommands(), gpus_tracked=begun.config.gpus_tracked)
     engine = SlurmShadow(SlurmJobs(service), reader, begun.config, refresh_s=refresh_s, begun=begun.queue)
     started(engine)
     await engine.run()

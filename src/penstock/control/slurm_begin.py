@@ -53,8 +53,8 @@ def begin(store: Store, clock: Clock, config: ClusterConfig | None, *, name: str
 
 
 async def _read(since_s: int) -> _Read:
-    reader = SlurmReader(SlurmCommands())
-    config = await reader.config()
+    config = await SlurmReader(SlurmCommands()).config()
+    reader = SlurmReader(SlurmCommands(), gpus_tracked=config.gpus_tracked)
     nodes = await reader.nodes()
     accounts: list[SlurmJob] = []
     if config.accounts:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from penstock.core.model.gang import GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.formats.numbers import number, whole_number, within
-from penstock.formats.slurm import size_bytes, tres_items
+from penstock.formats.slurm import read_gres, size_bytes, tres_items
 
 CPUS_MAX = 1_000_000
 NODES_MAX = 10_000
@@ -39,6 +39,16 @@ def tres(text: str) -> TresAmounts:
             of_models += count_of(value, DEVICES_MAX)
             model = model or name.removeprefix("gres/gpu:")
     return TresAmounts(cpus, memory, nodes, gpus or of_models, model)
+
+
+def gpus_of(item: str) -> tuple[int, str]:
+    """Return the number and model of `gpu:a100:2`, `gpu:2` or `gpu`; 0 for another resource. Raises: ValueError."""
+    found = read_gres(item.replace("gres/", "").removeprefix("gres:"))
+    if found is None or found.name != "gpu":
+        return 0, ""
+    if found.count > DEVICES_MAX:
+        raise ValueError(item)
+    return found.count, found.kind
 
 
 def count_of(text: str, most: int) -> int:

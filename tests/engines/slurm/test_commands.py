@@ -32,6 +32,7 @@ WRITES = (
     ("scontrol",),
     ("scontrol", "show"),
     ("scontrol", "show", "job", "7"),
+    ("scontrol", "show", "job"),
     ("scontrol", "show", "node", "-o", "update"),
     ("scontrol", "-o", "show", "node"),
     ("/usr/bin/scontrol", "show", "config"),

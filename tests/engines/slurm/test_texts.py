@@ -75,6 +75,9 @@ def test_what_a_job_asks_for():
     assert [[str(rule) for rule in term] for term in uneven.label_terms] == [["partition.main", "feature.fast"]]
     held = ask_of(jobs["32"], pools)
     assert [[str(rule) for rule in term] for term in held.label_terms] == [["partition.main"], ["partition.urgent"]]
+    untracked = replace(jobs["29"], tres="cpu=4,node=2", gpus_asked=("gres:gpu:a100:3", ""))
+    assert [group.device_total for group in (ask_of(untracked, pools),)] == [6]
+    assert ask_of(replace(untracked, gpus_asked=("", "gres:gpu:4")), pools).device_total == 4
     less = less_of(train, 0)
     assert (less.each.host.cpu_milli, less.each.device_count) == (0, 2)
     assert (less_of(train, 1).each.device_count, less_of(train, 2)) == (0, None)
@@ -114,6 +117,7 @@ def test_a_reason_is_no_other_field():
 def test_the_configuration():
     assert config_of(recorded("config.txt")) == SlurmConfig("shadow", "22.05.8", 300, accounts=True)
     assert not config_of("ClusterName = a\nAccountingStorageType = accounting_storage/none").accounts
+    assert not config_of("ClusterName = a\nAccountingStorageTRES = cpu,mem,node").gpus_tracked
     with pytest.raises(SlurmAway):
         config_of("slurm_load_ctl_conf error")
     assert moment(1795685206) == "2026-11-26T09:26:46"

@@ -13,7 +13,7 @@ from penstock.engines.slurm.rows import Column
 from penstock.engines.slurm.states import Phase, UnknownState, of_pair, of_status, phase_of
 from penstock.formats.hostlist import expand
 from penstock.formats.slurm import limit_ms
-from penstock.formats.slurm_tres import NODES_MAX, count_of, spread, tres
+from penstock.formats.slurm_tres import NODES_MAX, count_of, gpus_of, spread, tres
 
 QUEUE = (
     Column("JobArrayID", 40), Column("UserName", 64), Column("Account", 64), Column("Partition", 128),
@@ -23,6 +23,8 @@ QUEUE = (
     Column("RestartCnt", 6), Column("Feature", 96), Column("HetJobID", 12), Column("Name", 80),
 )  # fmt: skip
 """Columns of `squeue -O`, in this order."""
+UNTRACKED = (*QUEUE[:-1], Column("tres-per-node", 80), Column("tres-per-job", 80), QUEUE[-1])
+"""The same where Slurm does not track GPUs (`AccountingStorageTRES`): then only what was asked for says them."""
 NODE_LIST = (Column("JobArrayID", 40), Column("NodeList", 60_000))
 """For the jobs whose nodes did not fit."""
 ACCOUNT = (
@@ -76,6 +78,8 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True):
     """0 where the source does not say."""
     features: str
     name: str
+    gpus_asked: tuple[str, str] = ("", "")
+    """For each node and for the job, where GPUs are not tracked."""
 
     @property
     def key(self) -> JobKey:
@@ -140,7 +144,7 @@ def _job(row: dict[str, str], phase: Phase, *, code: int, signal: int, restarts:
         limit_ms=0 if row["TimeLimit"] in NO_LIMIT else limit_ms(row["TimeLimit"]),
         nodes=count_of(row["NumNodes"] or "1", NODES_MAX), tres=row["tres-alloc"],
         hosts="" if waits else row["NodeList"], code=code, signal=signal, restarts=restarts, features=row["Feature"],
-        name=row["Name"],
+        name=row["Name"], gpus_asked=(row.get("tres-per-node", ""), row.get("tres-per-job", "")),
     )  # fmt: skip
 
 
@@ -159,9 +163,20 @@ def ask_of(job: SlurmJob, pools: dict[str, PoolName]) -> GangAsk:
     hosts = len(job.node_names())
     nodes = hosts or max(known.nodes, job.nodes, 1)
     host = Resources(-(-1000 * known.cpus // nodes), -(-known.memory_bytes // nodes))
-    ask = spread(known.gpus, nodes, host, (known.model,) if known.model else ())
+    gpus, model = (known.gpus, known.model) if known.gpus else _asked_gpus(job, nodes)
+    ask = spread(gpus, nodes, host, (model,) if model else ())
     pool = next((pools[name] for name in job.partitions if name in pools), DEFAULT_POOL)
     return msgspec.structs.replace(ask, pool=pool, label_terms=_terms(job))
+
+
+def _asked_gpus(job: SlurmJob, nodes: int) -> tuple[int, str]:
+    """Return the GPUs that a job asked for, and their model."""
+    for text, times in zip(job.gpus_asked, (nodes, 1), strict=True):
+        found = [gpus_of(item) for item in text.split(",") if item]
+        count = sum(one for one, _ in found) * times
+        if count:
+            return count, next((model for _, model in found if model), "")
+    return 0, ""
 
 
 def _terms(job: SlurmJob) -> tuple[tuple[LabelRule, ...], ...]:

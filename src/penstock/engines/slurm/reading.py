@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
 from penstock.engines.slurm.commands import SlurmAway, SlurmCommands
-from penstock.engines.slurm.jobs import ACCOUNT, NODE_LIST, QUEUE, SlurmJob, Unread, of_accounts, of_queue
+from penstock.engines.slurm.jobs import ACCOUNT, NODE_LIST, QUEUE, UNTRACKED, SlurmJob, Unread, of_accounts, of_queue
 from penstock.engines.slurm.nodes import SlurmNode, read_nodes
 from penstock.engines.slurm.rows import account_rows, divider, queue_format, queue_rows
 
@@ -31,6 +31,8 @@ class SlurmConfig(NamedTuple):
     """For how long slurmctld keeps jobs that have ended, at least."""
     accounts: bool
     """Whether there is a slurmdbd, and so `sacct`."""
+    gpus_tracked: bool = True
+    """Whether Slurm counts the GPUs of jobs."""
 
 
 class QueueRead(NamedTuple):
@@ -56,8 +58,9 @@ NOTHING_READ = Begun(SlurmConfig("", "", 300, accounts=True), None)
 class SlurmReader:
     """Reads one cluster. Every call raises SlurmAway where Slurm does not answer, or not as expected."""
 
-    def __init__(self, commands: SlurmCommands) -> None:
+    def __init__(self, commands: SlurmCommands, *, gpus_tracked: bool = True) -> None:
         self.commands = commands
+        self._columns = QUEUE if gpus_tracked else UNTRACKED
 
     async def config(self) -> SlurmConfig:
         return config_of(await self.commands.run("scontrol", "show", "config"))
@@ -72,13 +75,13 @@ class SlurmReader:
     async def queue(self) -> QueueRead:
         """Return all jobs, those that have ended lately with them."""
         between = divider()
-        text = await self.commands.run("squeue", "-h", "-r", "-t", "all", "-O", queue_format(QUEUE, between))
+        text = await self.commands.run("squeue", "-h", "-r", "-t", "all", "-O", queue_format(self._columns, between))
         jobs: dict[str, SlurmJob] = {}
         unread: list[Unread] = []
         cut: list[str] = []
         rest: list[SlurmJob] = []
         try:
-            for found, is_cut in of_queue(queue_rows(text, QUEUE, between)):
+            for found, is_cut in of_queue(queue_rows(text, self._columns, between)):
                 if isinstance(found, Unread):
                     unread.append(found)
                     continue
@@ -163,4 +166,5 @@ def config_of(text: str) -> SlurmConfig:
         said.get("SLURM_VERSION", ""),
         int(age[0]) if age else 300,
         said.get("AccountingStorageType", "").endswith("slurmdbd"),
+        "gres/gpu" in said.get("AccountingStorageTRES", "gres/gpu"),
     )

@@ -5,8 +5,8 @@ Source of the formats: https://slurm.schedmd.com/sacct.html (ReqMem, AllocTRES) 
 
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.resources import Resources
-from penstock.formats.slurm import read_gres, size_bytes
-from penstock.formats.slurm_tres import CPUS_MAX, DEVICES_MAX, NODES_MAX, count_of, spread, tres
+from penstock.formats.slurm import size_bytes
+from penstock.formats.slurm_tres import CPUS_MAX, NODES_MAX, count_of, gpus_of, spread, tres
 from penstock.traces.loaders.shapes import WIDTH_MAX
 from penstock.traces.loaders.table import TextTable
 
@@ -30,21 +30,11 @@ def gres(text: str, nodes: int) -> tuple[int, str]:
         prefix = words.partition(":")[0]
         total = 0
         for item in words.removeprefix(f"{prefix}:" if prefix.startswith("PER_") else "").split(","):
-            count, named = _gpus(item)
+            count, named = gpus_of(item)
             total += count
             model = model or named
         most = max(most, total * nodes if prefix.startswith("PER_") and prefix != "PER_JOB" else total)
     return most, model
-
-
-def _gpus(item: str) -> tuple[int, str]:
-    """Return the number and model of `gpu:a100:2`, `gpu:2` or `gpu`; 0 for another resource. Raises: ValueError."""
-    found = read_gres(item.replace("gres/", "").removeprefix("gres:"))
-    if found is None or found.name != "gpu":
-        return 0, ""
-    if found.count > DEVICES_MAX:
-        raise ValueError(item)
-    return found.count, found.kind
 
 
 def ask_of(table: TextTable, key: Key) -> GangAsk:
