@@ -55,7 +55,7 @@ async def submit_of(
         return await pool.run(_submit, backend, body, who, idempotency_key, planned=planned)
 
 
-def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str, *, planned: bool) -> Submit:
+def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str, *, planned: bool = False) -> Submit:
     config_seq = backend.state.config_seq  # before anything is looked up in that configuration
     config = backend.state.config
     entries, problems = with_slots(adopted(jobs_of(body), who, config), config)
