@@ -1,14 +1,17 @@
 """What Slurm 22.05.8 printed, as values; names that would be other rows; words that are not known."""
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.core.model.jobs import ExitInfo
+from penstock.engines.slurm.commands import SlurmCommands
 from penstock.engines.slurm.jobs import ACCOUNT, QUEUE, SlurmJob, Unread, ask_of, is_of, less_of, of_accounts, of_queue
 from penstock.engines.slurm.nodes import fields_of, node_spec, read_nodes
-from penstock.engines.slurm.reading import SlurmAway, SlurmConfig, config_of, moment
+from penstock.engines.slurm.reading import SlurmAway, SlurmConfig, SlurmReader, config_of, moment
 from penstock.engines.slurm.rows import Column, account_rows, divider, queue_format, queue_rows
 from penstock.engines.slurm.states import PHASES, UnknownState, exit_of, of_pair, of_status, phase_of
 from penstock.formats.slurm import size_bytes
@@ -203,3 +206,24 @@ def test_nodes_that_do_not_fit_their_column_are_asked_for():
     text = recorded("nodelist.txt").replace("n[2-3]  ", "n[2-3,5,")
     assert [row["JobArrayID"] for row, cut in queue_rows(text, columns, BETWEEN) if cut] == ["29"]
     assert queue_format(columns, "~") == "JobArrayID:40~,NodeList:8~"
+
+
+def test_nodes_that_were_cut_are_asked_for_once_and_a_bad_answer_is_no_fault():
+    whole = recorded("squeue.txt").replace(f"{'n[2-3]':<256}", "n[2-3]".ljust(255) + "x", 1)
+    asked: list[tuple[str, ...]] = []
+
+    class Answers(SlurmCommands):
+        second = "29~n[2-3]~\n"
+
+        async def run(self, *command: str) -> str:
+            asked.append(command)
+            between = command[command.index("-O") + 1].rpartition(":")[2].lstrip("0123456789")
+            return self.second.replace("~", between) if "-j" in command else whole.replace(BETWEEN, between)
+
+    reader = SlurmReader(Answers())
+    read = asyncio.run(reader.queue())
+    assert read.jobs["29"].node_names() == ["n2", "n3"]
+    assert [command[-1] for command in asked[1:]] == ["29"]
+    Answers.second = "29~"
+    with pytest.raises(SlurmAway, match="squeue: expected rows of 2 columns"):
+        asyncio.run(reader.queue())

@@ -91,10 +91,9 @@ class SlurmReader:
                 jobs[found.number] = found
                 if is_cut:
                     cut.append(found.number)
+            await self._whole(jobs, cut)
         except ValueError as error:
             raise SlurmAway(f"squeue: expected {error}") from None
-        if cut:
-            await self._whole(jobs, cut)
         return QueueRead(jobs, tuple(rest), tuple(unread))
 
     async def _whole(self, jobs: dict[str, SlurmJob], cut: Sequence[str]) -> None:
