@@ -158,6 +158,16 @@ class World:
             "import volcano": [("queues.yaml",), ("queues.yaml", "--as-objects")],
             "import yunikorn": [("queues.yaml",), ("queues.yaml", "--as-objects")],
             "import slurm": [("--conf", "queues.yaml")],
+            "slurm": [
+                *(
+                    (*words,)
+                    for words in (("squeue",), ("squeue", "-o", "%i %j %k %o"), ("sinfo", "-N"), ("sinfo", "-l"))
+                ),
+                *(("sacct", "-a"), ("sacct", "-a", "-P", "-o", HOSTILE), ("scancel", HOSTILE)),
+                *(("scontrol", "show", "job", *number) for number in ours),
+                (HOSTILE,),
+            ],
+            "slurm-shims": [("shims",), (HOSTILE,)],
         }
 
 
