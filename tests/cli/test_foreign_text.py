@@ -159,10 +159,7 @@ class World:
             "import yunikorn": [("queues.yaml",), ("queues.yaml", "--as-objects")],
             "import slurm": [("--conf", "queues.yaml")],
             "slurm": [
-                *(
-                    (*words,)
-                    for words in (("squeue",), ("squeue", "-o", "%i %j %k %o"), ("sinfo", "-N"), ("sinfo", "-l"))
-                ),
+                *(("squeue",), ("squeue", "-o", "%i %j %k %o"), ("sinfo", "-N"), ("sinfo", "-l")),
                 *(("sacct", "-a"), ("sacct", "-a", "-P", "-o", HOSTILE), ("scancel", HOSTILE)),
                 *(("scontrol", "show", "job", *number) for number in ours),
                 (HOSTILE,),
