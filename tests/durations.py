@@ -16,7 +16,7 @@ BUDGETS_S = {
     "tests/control": 240,
     "tests/core": 2600,
     "tests/crash": 1800,
-    "tests/devices": 60,
+    "tests/devices": 90,
     "tests/docs": 240,  # how-tos are played as they stand
     "tests/engines": 480,
     "tests/formats": 60,

@@ -466,8 +466,14 @@ def test_a_device_that_fails_to_get_ready_is_given_back(monkeypatch):
         s.pod("p", gpus=0, **USES)
         await until(lambda: has(s, "p") != [])
         (first,) = has(s, "p")
-        says(s, claim_of_pod(s, "p"), Broken="True")
-        await until(lambda: has(s, "p") not in ([], [first]))
+
+        def moves():
+            said = claim_status(s, claim_of_pod(s, "p")).get("devices")
+            if has(s, "p") == [first] and not said:  # it may be tried again, on a slow machine
+                says(s, claim_of_pod(s, "p"), Broken="True")
+            return has(s, "p") not in ([], [first])
+
+        await until(moves)
         says(s, claim_of_pod(s, "p"), Attached="True")
         await bound(s, "p")
         assert has(s, "p") != [first]
