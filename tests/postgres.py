@@ -21,6 +21,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sharedservice import SharedService
+
 START_WAIT_S = 30.0
 PR_SET_PDEATHSIG = 1
 ORDINARY_USER = "nobody"
@@ -145,25 +147,8 @@ class Postgres:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-_shared: list[Postgres] = []
-
-
-def shared() -> Postgres:
-    """Return the one server of this test session, started by whoever asks first; `end_shared` ends it."""
-    if not _shared:
-        made = Postgres()
-        _shared.append(made)
-        try:
-            made.start()
-        except BaseException:
-            end_shared()
-            raise
-    return _shared[0]
-
-
-def end_shared() -> None:
-    while _shared:
-        _shared.pop().remove()
+_shared = SharedService(Postgres)
+shared, end_shared = _shared.get, _shared.end
 
 
 @contextlib.contextmanager

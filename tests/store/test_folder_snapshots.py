@@ -153,8 +153,8 @@ def test_a_disk_that_is_nearly_full_is_kept_for_the_log(world, monkeypatch):
 
 def test_one_holder_takes_no_room_of_another(tmp_path):
     world = World(tmp_path, quota_bytes=1_000)
-    world.sends(b"a" * 800)
-    world.sends(b"b" * 800, by=BEN)
+    mine, theirs = world.sends(b"a" * 800), world.sends(b"b" * 800, by=BEN)
+    assert (world.kept.has(ANN, mine), world.kept.has(BEN, theirs)) == (True, True)
 
 
 def test_a_request_that_fails_leaves_nothing(world):

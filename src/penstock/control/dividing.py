@@ -25,7 +25,7 @@ AGAIN_FIRST_MS, AGAIN_MAX_MS = 60_000, 3_600_000
 """A node that has not divided a device by then is asked again, after twice as long each time."""
 LOOK_EVERY_MS = 1_000
 PLANS_PER_LOOK_MAX = 32
-"""Plans that one look makes, each of some milliseconds; the next look goes on with other devices."""
+"""Plans that one look makes, each of some milliseconds; the next look plans for other devices."""
 PLANS_KEPT_MAX = 8_192
 
 _Layout = tuple[Instances, Instances]

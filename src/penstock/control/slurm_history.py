@@ -1,7 +1,8 @@
 """What happened in a Slurm cluster before the server began, written into its log with the times at which it happened.
 
-An empty log begins where the history does; a log of before goes on from its last record. So estimates learn, bills
-count and replays begin with what was there. One commit writes what happened in many seconds: nobody waits for it.
+An empty log begins where the history does; a log from an earlier run continues after its last record. So estimates,
+bills and replays cover the time before the server, too. One commit writes what happened in many seconds: nobody waits
+for it.
 """
 
 import logging

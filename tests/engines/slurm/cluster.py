@@ -22,6 +22,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sharedservice import SharedService
+
 START_WAIT_S = 60.0
 PR_SET_PDEATHSIG = 1
 NODES = 4
@@ -339,25 +341,8 @@ class SlurmCluster:
         return self.run("mariadb", "-N", "-B", "-S", str(self.folder / "database.socket"), "-e", statement)
 
 
-_shared: list[SlurmCluster] = []
-
-
-def shared() -> SlurmCluster:
-    """Return the one cluster of this test session, started when it is first asked for; `end_shared` ends it."""
-    if not _shared:
-        made = SlurmCluster()
-        _shared.append(made)
-        try:
-            made.start()
-        except BaseException:
-            end_shared()
-            raise
-    return _shared[0]
-
-
-def end_shared() -> None:
-    while _shared:
-        _shared.pop().remove()
+_shared = SharedService(SlurmCluster)
+shared, end_shared = _shared.get, _shared.end
 
 
 @contextlib.contextmanager

@@ -2,9 +2,9 @@
 
 Theory. The job that is cheaper to move is asked to save and leave (`moved`, by the rule `pair`). In the very group of
 events in which it has left, the other one gives up half of its device and it takes that half: no plan ever sees the
-half as free, so a device never gets a third job. Where that is not possible any more, it waits like any job that
-goes on elsewhere. When one of the two leaves, the other has the whole device again, at once; unless the one was
-preempted for a job that the half may be for: then when no such job waits any more.
+half as free, so a device never gets a third job. Where that is not possible any more, it waits like any job that was
+moved. When one of the two leaves, the other has the whole device again at once. If the one was preempted, its half may
+be for the job that it was preempted for: the other gets it back when no such job waits any more.
 """
 
 from penstock.core.lifecycle.ports import free_port
