@@ -51,7 +51,7 @@ def test_what_reads_is_run_as_it_is(command):
 
 @pytest.mark.parametrize("command", WRITES)
 def test_what_may_write_is_refused_before_anything_is_run(command, monkeypatch):
-    monkeypatch.setattr(commands, "_Call", lambda words: pytest.fail(f"{words} was run"))
+    monkeypatch.setattr(commands, "Call", lambda words: pytest.fail(f"{words} was run"))
     with pytest.raises(NotARead):
         asyncio.run(SlurmCommands().run(*command))
 

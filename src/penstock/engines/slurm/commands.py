@@ -1,6 +1,6 @@
-"""The one place that runs commands of Slurm: those that read, and no others.
+"""The one place that runs commands of Slurm which read. A command is known by its words, not by what it is hoped to do.
 
-Nothing else in this package starts a program. A command is known by its words, not by what it is hoped to do.
+Beside it `engines/slurm/writing.py` runs those that write; nothing else in this package starts a program.
 """
 
 import asyncio
@@ -25,14 +25,22 @@ OPTIONS = {
 TIMEOUT_S = 120.0
 OUTPUT_MAX_BYTES = 512 * 2**20
 ERROR_BYTES_MAX = 400
-_DROPPED = ("SLURM_", "SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_")
+_DROPPED = ("SLURM_", "SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_", "SBATCH_", "SCANCEL_")
 """Variables that change what the commands print, or which cluster they ask, all but the place of its configuration."""
 
 
 class SlurmAway(PenstockError):
-    """Slurm did not answer, or said an error."""
+    """Slurm did not answer, or said an error.
+
+    Args:
+        answered: the command ended by itself, and said why.
+    """
 
     code = "slurm_away"
+
+    def __init__(self, message: str, *, answered: bool = False) -> None:
+        super().__init__(message)
+        self.answered = answered
 
 
 class NotARead(PenstockError):
@@ -87,7 +95,7 @@ class SlurmCommands:
         words = checked(command)
         async with self._turn:
             begun_s = time.monotonic()
-            call = _Call(words)
+            call = Call(words)
             try:
                 return await asyncio.to_thread(call.output)
             except asyncio.CancelledError:
@@ -97,11 +105,17 @@ class SlurmCommands:
                 self.last_s = time.monotonic() - begun_s
 
 
-class _Call:
-    """One command. A thread waits for it: loops differ in how they hear of the ends of programs."""
+class Call:
+    """One command. A thread waits for it: loops differ in how they hear of the ends of programs.
 
-    def __init__(self, words: tuple[str, ...]) -> None:
+    Args:
+        given: its standard input.
+        variables: its environment; by default that of commands that read.
+    """
+
+    def __init__(self, words: tuple[str, ...], given: str = "", variables: dict[str, str] | None = None) -> None:
         self._words, self._late = words, False
+        self._given, self._variables = given, variables
         self._process: subprocess.Popen[bytes] | None = None
 
     def kill(self) -> None:
@@ -114,15 +128,17 @@ class _Call:
         program = tool(name)
         if program is None:
             raise SlurmAway(f"{name} is not on this machine")
-        with tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as given:
+            given.write(self._given.encode())
+            given.seek(0)
             try:
-                process = self._process = subprocess.Popen(  # noqa: S603 - checked: it reads
+                process = self._process = subprocess.Popen(  # noqa: S603 - its words were checked
                     [program, *rest],
-                    stdin=subprocess.DEVNULL,
+                    stdin=given,
                     stdout=subprocess.PIPE,
                     stderr=said,
                     cwd="/",
-                    env=environment(),
+                    env=environment() if self._variables is None else self._variables,
                 )
             except OSError as error:
                 raise SlurmAway(f"{name} cannot be run: {error}") from None
@@ -145,5 +161,5 @@ class _Call:
         if self._late:
             raise SlurmAway(f"{name} did not answer within {TIMEOUT_S:.0f} s")
         if code != 0 or (problem and not text):
-            raise SlurmAway(f"{name}: {problem or f'exit {code}'}")
+            raise SlurmAway(f"{name}: {problem or f'exit {code}'}", answered=code > 0)
         return text.decode("utf-8", "replace")
