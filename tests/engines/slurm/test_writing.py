@@ -11,7 +11,6 @@ from penstock.engines.slurm import commands, shadow, writing
 from penstock.engines.slurm.commands import SlurmAway
 from penstock.engines.slurm.writing import NotAWrite, NotTaken, SlurmWriter, checked, job_environment
 
-
 REAL = commands.subprocess.Popen
 
 

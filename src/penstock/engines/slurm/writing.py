@@ -33,7 +33,8 @@ _NUMBER = re.compile(r"\d+(_\d+|\+\d+)?", re.ASCII)
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SHELL")
 _LATER = re.compile(
     r"contact slurm controller|timed out|temporarily|Connection (refused|reset)|Zero Bytes|in standby"
-    r"|Unexpected message|Max(Submit|Job)|Submit(Jobs)?Per|AssocGrp|QOS(Max|Grp)|Unable to (establish|contact)|not responding|try again",
+    r"|Unexpected message|Max(Submit|Job)|Submit(Jobs)?Per|AssocGrp|QOS(Max|Grp)"
+    r"|Unable to (establish|contact)|not responding|try again",
     re.IGNORECASE,
 )
 """Words of errors that pass by themselves: a controller that is away or busy, limits that others' jobs use up."""
