@@ -13,12 +13,14 @@ from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model import folder_snapshots as fs
 from penstock.core.model.folder_snapshots import SnapshotFile
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
-from penstock.engines.agent import unpacking
+from penstock.engines.agent import kept, unpacking
 from penstock.engines.agent.journal import Journal
 from penstock.engines.agent.parts import NodeParts, Prepared
+from penstock.engines.agent.preparing import Preparations
+from penstock.engines.agent.programs import Programs
 from penstock.engines.agent.protocol import PART_BYTES, AgentFetch, ServerPart
-from penstock.engines.agent.unpacking import UnpackedFolders
 from penstock.engines.processes.paths import DataFolder
+from penstock.engines.processes.sessions import SessionContainment
 from tests.engines.agent.builders import start
 
 TEXT, LARGE = b"print('hello')\n", os.urandom(2_500_000)
@@ -73,10 +75,12 @@ class Node:
         self.data = DataFolder(root)
         self.data.node("n1").mkdir(parents=True, exist_ok=True)
         self._news = threading.Event()
-        self.folders = UnpackedFolders(self.data, "n1", (), self._news.set)
+        self.journal = Journal(self.data.node("n1") / "journal")
+        programs = Programs(self.data.node("n1"), SessionContainment("test"), self.journal)
+        self.folders = Preparations("n1", self.data, programs, (), self._news.set)
 
     def gets(self, source: Source, job: int = 1, **fields: str) -> Prepared:
-        self.folders.unpack(start(key(job), snapshot=source.name, **fields))
+        self.folders.start(start(key(job), snapshot=source.name, **fields))
         return self.answered_by({source.name: source})
 
     def answered_by(self, sources: dict[str, Source]) -> Prepared:
@@ -131,8 +135,8 @@ def test_an_account_passes_its_own_folder_alone_and_owns_no_file(node):
     home = tree.parent.stat()
     assert (home.st_uid, home.st_mode & 0o777) == (nobody, 0o500)
     assert {one.lstat().st_uid for one in (tree, *tree.rglob("*"))} == {0}
-    assert node.tree(source, 2).parent.name == unpacking.OWN
-    unfinished = tree.parent.parent / unpacking.UNFINISHED
+    assert node.tree(source, 2).parent.name == kept.OWN
+    unfinished = tree.parent.parent / kept.UNFINISHED
     assert (unfinished.stat().st_uid, unfinished.stat().st_mode & 0o777) == (0, 0o700)
 
 
@@ -218,7 +222,7 @@ def test_a_list_that_leads_out_of_the_folder_writes_nothing(node):
 
 
 def test_what_a_crash_left_half_unpacked_is_removed(node):
-    for home in (unpacking.OWN, unpacking.UNFINISHED):
+    for home in (kept.OWN, kept.UNFINISHED):
         (node.data.unpacked("n1") / home / "half").mkdir(parents=True)
         (node.data.unpacked("n1") / home / "half" / "x").write_text("x")
     tree = node.tree(Source(*PROJECT))
@@ -247,7 +251,7 @@ def test_beyond_its_room_the_longest_unused_trees_go(node, monkeypatch):
 
 def test_a_question_lost_with_its_connection_is_asked_again(node):
     source = Source(*PROJECT)
-    node.folders.unpack(start(key(1), snapshot=source.name))
+    node.folders.start(start(key(1), snapshot=source.name))
     deadline = time.monotonic() + 20
     while (first := node.folders.fetching.to_ask()) is None:
         assert time.monotonic() < deadline
@@ -265,7 +269,7 @@ def test_a_large_snapshot_does_not_keep_a_small_one_back(node):
     small = Source(file("a", TEXT))
     sources = {one.name: one for one in (large, small)}
     for job, source in enumerate((large, small), 1):
-        node.folders.unpack(start(key(job), snapshot=source.name))
+        node.folders.start(start(key(job), snapshot=source.name))
     assert node.answered_by(sources).order.key == key(2)
     assert node.answered_by(sources).order.key == key(1)
     assert len(large.asked) > 100
@@ -274,7 +278,7 @@ def test_a_large_snapshot_does_not_keep_a_small_one_back(node):
 def test_replicas_of_one_snapshot_wait_for_it_together(node):
     source = Source(*PROJECT)
     for job in (1, 2, 3):
-        node.folders.unpack(start(key(job), snapshot=source.name))
+        node.folders.start(start(key(job), snapshot=source.name))
     found = [node.answered_by({source.name: source}) for _ in range(3)]
     assert len({one.order.workdir for one in found}) == 1
     assert {one.order.key for one in found} == {key(1), key(2), key(3)}
@@ -282,20 +286,22 @@ def test_replicas_of_one_snapshot_wait_for_it_together(node):
 
 
 def test_a_replica_that_was_stopped_meanwhile_does_not_start(node):
-    parts, source = NodeParts(node.data.node("n1"), (), Journal(node.data.node("n1") / "journal")), Source(*PROJECT)
-    parts.make_folders = lambda: node.folders
-    assert parts.unpacks(start(key(1), snapshot=source.name))
-    assert parts.cancel(key(1))
+    parts, source = NodeParts(node.data.node("n1"), (), node.journal), Source(*PROJECT)
+    parts.make_preparations = lambda: node.folders
+    for job in (1, 2):
+        assert parts.prepares(start(key(job), snapshot=source.name))
+    assert parts.cancel_needs(key(1))
+    assert [(one.order.key, one.problem) for one in parts.prepared()] == [(key(1), "stopped before it started")]
     parts.left(key(1))
-    assert node.gets(source, 2).problem == ""
+    assert node.answered_by({source.name: source}).order.key == key(2)
     assert list(parts.prepared()) == []
 
 
-def test_a_node_that_unpacks_nothing_says_so(node):
+def test_a_node_that_prepares_nothing_says_so(node):
     parts = NodeParts(node.data.node("n1"), (), Journal(node.data.node("n1") / "journal"))
-    assert not parts.unpacks(start(key(1)))
-    assert parts.unpacks(start(key(1), snapshot="a/b"))
-    assert [one.problem for one in parts.prepared()] == ["this node does not unpack snapshots of folders"]
+    assert not parts.prepares(start(key(1)))
+    assert parts.prepares(start(key(1), snapshot="a/b"))
+    assert [one.problem for one in parts.prepared()] == ["this node prepares nothing for replicas"]
 
 
 def test_a_part_has_what_the_server_sends_in_one_and_the_next_is_asked_ahead(node):

@@ -48,6 +48,8 @@ class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     workload_class: WorkloadClass = "training"
     snapshot: str = ""
     """The snapshot, unpacked on the node, that it starts in; empty: `workdir`."""
+    preparing_limit_ms: int = 0
+    """For each thing that is prepared on the node before it starts; 0: as the agent has it."""
 
 
 class StopReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from penstock.core.messages.reports import ReplicaKey
+from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
 from penstock.core.model.resources import Resources
 from penstock.privatefiles import write_whole
@@ -152,6 +153,19 @@ def _merge(entry: JournalReplica, line: JournalLine) -> None:
         entry.stopping, entry.kill_at_ms, entry.problem = True, line.kill_at_ms, line.problem
     elif line.what == "exited":
         entry.exit = line.exit
+
+
+PROGRAMS_JOB = JobId(0)
+"""No job has this number: its replicas are programs that prepare something for replicas."""
+
+
+def programs_in(journal: Journal) -> list[JournalReplica]:
+    """Return the programs that a former worker was running, and take them out of what the journal knows: they are no
+    replicas."""
+    found = [known for known in journal.known.values() if known.key.job_id == PROGRAMS_JOB]
+    for known in found:
+        del journal.known[known.key]
+    return found
 
 
 class ExitBook:

@@ -20,12 +20,14 @@ from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.nodes import DeviceInstances
 from penstock.core.model.resources import Device, DividingStrategy
-from penstock.engines.agent.journal import Journal
+from penstock.engines.agent.journal import Journal, programs_in
 
 if TYPE_CHECKING:
     from penstock.devices.mig_apply import MigKeeper
     from penstock.devices.mig_journal import Place
-    from penstock.engines.agent.unpacking import UnpackedFolders
+    from penstock.engines.agent.preparing import Preparations
+    from penstock.engines.processes.boxes import Containment
+    from penstock.engines.processes.paths import DataFolder
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +38,22 @@ LOOK_EVERY_S, LOOK_AGAIN_S = 600.0, 60.0
 """Between two looks which instances there are, for an administrator may change them; and after one that failed."""
 
 
+NEEDS = ("snapshot",)
+"""Fields of an order that name what is prepared before the replica starts, in this order (`preparing.py`)."""
+
+
 class Prepared(NamedTuple):
     """A replica may start, or cannot."""
 
     order: StartReplica
     shown: tuple[Device, ...]
-    """Its devices, each by the uuid of the instance there; none where it was its folder that was prepared."""
+    """Its devices, each by the uuid of the instance there; none with `needs`."""
     problem: str
     """Why it cannot, for people."""
+    exit_code: int | None = None
+    """Of what failed, where that was the job's own fault."""
+    needs: bool = False
+    """What it needed beside devices was prepared."""
 
 
 class _Division(NamedTuple):
@@ -72,8 +82,9 @@ class NodeParts:
     def __init__(
         self, folder: Path, devices: Iterable[Device], journal: Journal, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._folder, self._clock = folder, clock
+        self._folder, self._journal, self._clock = folder, journal, clock
         self._devices = {device.index: device for device in devices}
+        self._left_programs = programs_in(journal)
         self._living = tuple(str(known.key) for known in journal.known.values() if known.exit is None)
         self.preparing: set[ReplicaKey] = set()
         """Replicas whose instances are being made; they have no process yet."""
@@ -89,27 +100,46 @@ class NodeParts:
         self.instances: tuple[DeviceInstances, ...] | None = None
         """What is on each device that can be divided, as of the last change here; None until it is known."""
         self._thread: threading.Thread | None = None
-        self.make_folders: Callable[[], UnpackedFolders] | None = None
-        """Set where snapshots of folders are unpacked; called for the first of them."""
-        self.folders: UnpackedFolders | None = None
+        self.make_preparations: Callable[[], Preparations] | None = None
+        """Set where other needs of replicas are prepared; called for the first of them."""
+        self.preparations: Preparations | None = None
 
-    def unpacks(self, order: StartReplica) -> bool:
-        """Return whether a replica has to wait for its folder: then that is unpacked, and `prepared` has the result."""
-        if not order.snapshot:
+    def prepare_in(self, data: "DataFolder", containment: "Containment", wake: Callable[[], None]) -> None:
+        """Prepare what replicas need, from now on.
+
+        Args:
+            containment: of programs that prepare something.
+            wake: called when there is a result, or something to ask the server. In threads.
+        """
+
+        def make() -> "Preparations":
+            from penstock.engines.agent.preparing import Preparations
+            from penstock.engines.agent.programs import Programs
+
+            programs = Programs(self._folder, containment, self._journal, self._left_programs)
+            return Preparations(self._folder.name, data, programs, self._living, wake)
+
+        self.make_preparations = make
+
+    def prepares(self, order: StartReplica) -> bool:
+        """Return whether a replica has to wait for what it needs beside devices: `prepared` has the result."""
+        if not any(getattr(order, field) for field in NEEDS):
             return False
-        if self.make_folders is None:
-            self._done.put(Prepared(order, (), "this node does not unpack snapshots of folders"))
-            self.preparing.add(order.key)
-            return True
-        self.folders = self.folders or self.make_folders()
         self.preparing.add(order.key)
-        self.folders.unpack(order)
+        if self.make_preparations is None:
+            self._done.put(Prepared(order, (), "this node prepares nothing for replicas", needs=True))
+            return True
+        self.preparations = self.preparations or self.make_preparations()
+        self.preparations.start(order)
         return True
 
     def look(self) -> None:
-        """Find out which instances there are, where there can be any."""
+        """Find out which instances there are, where there can be any; end what a former worker was preparing."""
         if self._any:
             self._put(None)
+        if self._left_programs and self.make_preparations is not None:  # that a former worker was running
+            self.preparations = self.make_preparations()
+            self.preparations.clean()
 
     def divide(self, index: int, strategy: DividingStrategy) -> None:
         """Divide a device by a strategy, beside what is in use; `instances` has the result."""
@@ -128,8 +158,13 @@ class NodeParts:
         self._put(order)
         return True
 
+    def cancel_needs(self, key: ReplicaKey) -> bool:
+        """Let a replica not start that waits for what it needs beside devices; return whether it does: `prepared` says
+        that it was stopped, once nothing of the preparation is left."""
+        return key in self.preparing and self.preparations is not None and self.preparations.cancel(key)
+
     def cancel(self, key: ReplicaKey) -> bool:
-        """Let a replica not start; return whether its instances were being made."""
+        """Let a replica not start; return whether something was made for it: instances, or all that it needed."""
         waited = key in self.preparing
         self.preparing.discard(key)
         return waited
@@ -140,14 +175,14 @@ class NodeParts:
 
     def left(self, key: ReplicaKey) -> None:
         """Take note that nothing of a replica is left: its instances are for others now."""
-        if self.folders is not None:
-            self.folders.left(key)
+        if self.preparations is not None:
+            self.preparations.left(key)
         if self._any:
             self._put(key)
 
     def prepared(self) -> Iterator[Prepared]:
         """Yield results since the last call, without those of replicas that shall not start any more."""
-        results = [self._done, *([self.folders.done] if self.folders is not None else [])]
+        results = [self._done, *([self.preparations.done] if self.preparations is not None else [])]
         while results:
             try:
                 done = results[-1].get_nowait()

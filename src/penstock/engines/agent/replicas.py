@@ -67,16 +67,13 @@ class Replicas:
         self._killing: set[ReplicaKey] = set()
         self._leaving: set[ReplicaKey] = set()
         """Their leader died of the stop signal; its descendants may still save, until killed."""
-
         self._freezing: dict[ReplicaKey, int] = {}
         """Since when (monotonic ms)."""
-
         self._cpu_sets = self._kept(cpu_sets) if cpu_sets is not None else None
         log.info("processes of %s are held by %s", node, containment.kind)
         self._mps: MpsDaemons | None = self._daemons() if data.mps(node).is_dir() else None
         self._waiting: dict[ReplicaKey, StartReplica] = {}
         """Until the MPS daemon of their device runs."""
-
         self._begun: list[tuple[ReplicaKey, int]] = []
 
     def _daemons(self) -> "MpsDaemons":
@@ -99,7 +96,7 @@ class Replicas:
         if refused:  # a fault of the job's, that no other node would mend
             self._finish(key, ExitInfo(code=NEVER_RAN_CODE, note=refused))
             return None
-        if self._parts is not None and self._parts.unpacks(order):
+        if self._parts is not None and self._parts.prepares(order):
             return None
         if key.rank == 0 and order.world_size > 1 and not port_is_free(order.master_address, order.master_port):
             self._never(key, f"rendezvous port {order.master_port} of {self._node} is in use")
@@ -314,7 +311,9 @@ class Replicas:
                 os.killpg(running.pid, signal.Signals[running.checkpoint.stop_signal])
 
     def _stopped_before(self, key: ReplicaKey) -> bool:
-        """Report a replica gone that still waits; return whether it did."""
+        """Report a replica gone that still waits, or let `poll` do it; return whether it waited."""
+        if self._parts is not None and self._parts.cancel_needs(key):
+            return True
         if self._waiting.pop(key, None) is None and not (self._parts is not None and self._parts.cancel(key)):
             return False
         self._finish(key, ExitInfo(problem="stopped before it started"))
@@ -343,13 +342,16 @@ class Replicas:
         """Check adopted processes, boxes that are being emptied, and MPS daemons: they send no signal."""
         if self._mps is not None:
             self._turn_mps(self._mps, now_ms)
-        for order, shown, problem in self._parts.prepared() if self._parts is not None else ():
-            if problem:
-                self._never(order.key, problem if order.snapshot else f"no part of a device on {self._node}: {problem}")
-            elif shown:
-                self._begin(order, shown=shown)
+        for done in self._parts.prepared() if self._parts is not None else ():
+            if done.exit_code is not None:  # a fault of the job's
+                self._finish(done.order.key, ExitInfo(code=done.exit_code, note=done.problem))
+            elif done.problem:
+                what = "" if done.needs else f"no part of a device on {self._node}: "
+                self._never(done.order.key, what + done.problem)
+            elif done.needs:
+                self.start(done.order)
             else:
-                self.start(order)
+                self._begin(done.order, shown=done.shown)
         adopted = [r for r in self.running.values() if not r.ours and r.pid and r.exit is None]
         if adopted:
             self._exits.refresh()

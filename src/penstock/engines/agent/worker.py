@@ -12,7 +12,6 @@ import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -34,9 +33,6 @@ from penstock.engines.processes.inspector import Inspector
 from penstock.engines.processes.outputs import bound_output, last_error
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.progress import ReportFile
-
-if TYPE_CHECKING:  # loaded with the first of them
-    from penstock.engines.agent.unpacking import UnpackedFolders
 
 log = logging.getLogger(__name__)
 
@@ -75,14 +71,15 @@ class Worker:
         self._data = DataFolder(Path(config.data))
         folder = self._data.node(config.spec.name)
         self._journal = Journal(folder / "journal")
+        self._containment = choose(config.box_parent)
         self._cell = LeaseCell(folder / "lease")
         self._reports: dict[ReplicaKey, ReportFile] = {}
         self._parts = NodeParts(folder, config.spec.devices, self._journal)
-        self._parts.make_folders = self._folders
+        self._parts.prepare_in(self._data, self._containment, self._wake)
         self._replicas = Replicas(
             config.spec.name,
             self._data,
-            choose(config.box_parent),
+            self._containment,
             {d.index: d for d in config.spec.devices},
             self._journal,
             ExitBook(folder / "exits"),
@@ -124,12 +121,6 @@ class Worker:
         self._ending = False
         self._last_ms = now_ms
 
-    def _folders(self) -> "UnpackedFolders":
-        from penstock.engines.agent.unpacking import UnpackedFolders
-
-        living = [known.key for known in self._journal.known.values() if known.exit is None]
-        return UnpackedFolders(self._data, self._config.spec.name, living, self._wake)
-
     def _wake(self) -> None:
         """Let the loop look for news soon. Any thread."""
         with contextlib.suppress(OSError):  # full: it is awake
@@ -157,7 +148,7 @@ class Worker:
         self._selector.register(wake_read, selectors.EVENT_READ)
         self._replicas.reap()
         self._parts.look()
-        while still_wanted() and not (self._ending and not self._replicas.running):
+        while still_wanted() and not (self._ending and not self._replicas.running and not self._parts.preparing):
             for key, mask in self._selector.select(self._timeout_s()):
                 if key.fileobj is wake_read:
                     with contextlib.suppress(BlockingIOError):
@@ -249,8 +240,8 @@ class Worker:
             self._disconnect()
         if self._socket is not None and (report := self._state.next_report(now_ms)) is not None:
             self._send(report)
-        folders = self._parts.folders if self._socket is not None else None
-        if folders is not None and (fetch := folders.fetching.to_ask()) is not None:
+        needs = self._parts.preparations if self._socket is not None else None
+        if needs is not None and (fetch := needs.fetching.to_ask()) is not None:
             self._send(fetch)
 
     def _end_all(self, now_ms: int) -> None:
@@ -352,8 +343,8 @@ class Worker:
         self._socket, self._channel = link, channel
         self._deframer, self._out = protocol.Deframer(), bytearray()
         self._selector.register(link, selectors.EVENT_READ)
-        if self._parts.folders is not None:
-            self._parts.folders.fetching.ask_again()
+        if self._parts.preparations is not None:
+            self._parts.preparations.fetching.ask_again()
         self._send(protocol.AgentHello(protocol.PROTOCOL_VERSION, self._config.spec, self._incarnation))
 
     def _not_secure(self, error: OSError, now_ms: int) -> None:
@@ -441,8 +432,8 @@ class Worker:
             case protocol.ServerTaken():
                 self._state.on_taken(message, now_ms)
             case protocol.ServerPart():
-                if self._parts.folders is not None:
-                    self._parts.folders.fetching.answered(message)
+                if self._parts.preparations is not None:
+                    self._parts.preparations.fetching.answered(message)
             case protocol.ServerRefused():
                 log.error("refused by the server", extra={"reason": message.reason})
                 self._connect_at_ms = now_ms + 5 * RECONNECT_MS

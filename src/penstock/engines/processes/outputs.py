@@ -104,8 +104,19 @@ def bound_output(path: Path, most_bytes: int) -> bool:
 def tell(path: Path, text: str) -> bool:
     """Add a line of Penstock's own to an output, where its owner looks; return whether that could be done.
 
+    A line that the program has begun is ended before.
+    """
+    return add(path, f"penstock: {text}\n".encode(), line=True)
+
+
+def add(path: Path, data: bytes, *, line: bool = False) -> bool:
+    """Add to an output; return whether that could be done.
+
     The account of a job owns the file, and may have made something else of it: only a plain file with one name is
-    written to. A line that the program has begun is ended before.
+    written to.
+
+    Args:
+        line: a line that was begun there is ended before.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | _AT_ONCE)
@@ -115,9 +126,8 @@ def tell(path: Path, text: str) -> bool:
         known = os.fstat(descriptor)
         if not stat.S_ISREG(known.st_mode) or known.st_nlink != 1:
             return False
-        begun = known.st_size > 0 and os.pread(descriptor, 1, known.st_size - 1) != b"\n"
-        line = f"penstock: {text}\n".encode()
-        return os.write(descriptor, b"\n" * begun + line) > 0
+        begun = line and known.st_size > 0 and os.pread(descriptor, 1, known.st_size - 1) != b"\n"
+        return os.write(descriptor, b"\n" * begun + data) > 0
     except OSError:
         return False
     finally:

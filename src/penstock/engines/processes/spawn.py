@@ -12,6 +12,8 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from penstock import starts
 from penstock.core.messages.orders import StartReplica
@@ -74,6 +76,25 @@ def spawn(
         variables: further ones of its environment.
     Raises: OSError when its folder, its output or the process cannot be made.
     """
+    key, job_id = order.key, order.key.job_id
+    account = account_of(order.account) if order.account else None
+    output = open_output(data, order)
+    try:
+        environment = replica_environment(order, devices, data, os.environ, account)
+        environment |= {**(variables or {}), REPLICA_MARK: mark}
+        checkpoints = str(data.checkpoints(job_id))
+        own = str(data.work(job_id) if account else data.job(job_id))
+        gated = Gated(order.command, environment, order.workdir or own, checkpoints, data.never_ran(key), gates)
+        return gate(gated, account, output)
+    finally:
+        os.close(output)
+
+
+def open_output(data: DataFolder, order: StartReplica) -> int:
+    """Make the folder of a replica's job, and return a descriptor that adds to the replica's output.
+
+    Raises: OSError.
+    """
     key = order.key
     account = account_of(order.account) if order.account else None
     private(data.job(key.job_id).parent, PASSED)
@@ -81,21 +102,48 @@ def spawn(
     private(data.job(key.job_id), PASSED if account else 0o700)
     for folder in (data.checkpoints(key.job_id), data.work(key.job_id)):
         folder.mkdir(0o700, exist_ok=True)
-    environment = replica_environment(order, devices, data, os.environ, account)
-    environment |= {**(variables or {}), REPLICA_MARK: mark}
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     output = os.open(data.output(key), flags, 0o640)
+    try:
+        if account is not None:
+            hand_over(data, key, account)
+            os.fchown(output, account.uid, account.gid)  # so that /dev/stderr can be opened
+            os.fchmod(output, 0o600)  # its group may be that of all users
+    except OSError:
+        os.close(output)
+        raise
+    return output
+
+
+class Gated(NamedTuple):
+    """What runs behind a gate."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    workdir: str
+    readable: str
+    """A folder that an account must be able to read, else nothing runs."""
+    never_ran: Path
+    """Is made when the agent died before it opened the gate."""
+    gates: Sequence[str]
+    """Of its box."""
+
+
+def gate(gated: Gated, account: UserAccount | None, output: int) -> StartGate:
+    """Start the gate of a program in a session of its own, which runs as an account, or as the agent does.
+
+    Args:
+        output: descriptor of what it prints; stays open here.
+    Raises: OSError.
+    """
     memory = None
     read_end, write_end = os.pipe()
     try:
         if account is None:
-            words, given = _shell_gate(order, data, gates, environment)
+            words, given = _shell_gate(gated)
         else:
-            hand_over(data, key, account)
-            os.fchown(output, account.uid, account.gid)  # so that /dev/stderr can be opened
-            os.fchmod(output, 0o600)  # its group may be that of all users
-            memory = _in_memory(environment)
-            words, given = _account_gate(order, data, gates, account)
+            memory = _in_memory(gated.environment)
+            words, given = _account_gate(gated, account)
         environ = [(os.POSIX_SPAWN_DUP2, memory, 4)] if memory is not None else []
         pid = os.posix_spawn(
             words[0],
@@ -116,33 +164,27 @@ def spawn(
         os.close(write_end)
         raise
     finally:
-        for descriptor in (read_end, output, memory):
+        for descriptor in (read_end, memory):
             if descriptor is not None:
                 os.close(descriptor)
     return StartGate(pid, write_end)
 
 
-def _shell_gate(
-    order: StartReplica, data: DataFolder, gates: tuple[str, ...], environment: Mapping[str, str]
-) -> tuple[list[str], dict[str, str]]:
+def _shell_gate(gated: Gated) -> tuple[list[str], dict[str, str]]:
     """Return the command and the environment of the gate of a program that runs as the agent does."""
     told = {
-        "PENSTOCK_GATES": " ".join(gates),
-        "PENSTOCK_NEVER_RAN": str(data.never_ran(order.key)),
-        "PENSTOCK_WORKDIR": order.workdir or str(data.job(order.key.job_id)),
+        "PENSTOCK_GATES": " ".join(gated.gates),
+        "PENSTOCK_NEVER_RAN": str(gated.never_ran),
+        "PENSTOCK_WORKDIR": gated.workdir,
     }
-    return [_SHELL, "-c", _GATE, "penstock", *order.command], {**environment, **told}
+    return [_SHELL, "-c", _GATE, "penstock", *gated.command], {**gated.environment, **told}
 
 
-def _account_gate(
-    order: StartReplica, data: DataFolder, gates: tuple[str, ...], account: UserAccount
-) -> tuple[list[str], dict[str, str]]:
+def _account_gate(gated: Gated, account: UserAccount) -> tuple[list[str], dict[str, str]]:
     """Return the command and the environment of the gate of a program that runs as an account: see `run_as.py`."""
-    job_id = order.key.job_id
-    workdir, checkpoints = order.workdir or str(data.work(job_id)), str(data.checkpoints(job_id))
-    who = [account.name, str(account.gid), str(account.uid), workdir, checkpoints, str(data.never_ran(order.key))]
-    words = [sys.executable, "-I", "-S", run_as.__file__, *who, str(len(gates)), *gates, *order.command]
-    return words, {"LANG": os.environ.get("LANG", "C.UTF-8")}
+    who = [account.name, str(account.gid), str(account.uid), gated.workdir, gated.readable, str(gated.never_ran)]
+    words = [sys.executable, "-I", "-S", run_as.__file__, *who]
+    return [*words, str(len(gated.gates)), *gated.gates, *gated.command], {"LANG": os.environ.get("LANG", "C.UTF-8")}
 
 
 def _in_memory(environment: Mapping[str, str]) -> int:
@@ -163,10 +205,7 @@ def replica_environment(
     account: UserAccount | None = None,
 ) -> dict[str, str]:
     """Return the environment of a replica: a little of the agent's, the job's own, then what Penstock sets."""
-    environment = {name: base[name] for name in _KEPT if name in base}
-    if account is not None:
-        environment.pop("TMPDIR", None)
-        environment |= account.variables
+    environment = base_environment(base, account)
     threads = str(max(1, order.ask.host.cpu_milli // 1000))
     environment |= dict.fromkeys(_THREADS, threads)
     environment |= dict(order.env)
@@ -196,6 +235,15 @@ def replica_environment(
         environment["PENSTOCK_CHECKPOINT_SIGNAL"] = order.checkpoint.request_signal
     if order.array_id is not None:
         environment |= {"PENSTOCK_ARRAY_ID": str(order.array_id), "PENSTOCK_ARRAY_INDEX": str(order.array_index)}
+    return environment
+
+
+def base_environment(base: Mapping[str, str], account: UserAccount | None) -> dict[str, str]:
+    """Return the little of the agent's environment that any program of a job gets."""
+    environment = {name: base[name] for name in _KEPT if name in base}
+    if account is not None:
+        environment.pop("TMPDIR", None)
+        environment |= account.variables
     return environment
 
 
