@@ -12,12 +12,13 @@ import pytest
 from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
+from penstock.core.model.resources import Resources
 from penstock.engines.agent import preparing
 from penstock.engines.agent.journal import Journal, programs_in, replay
 from penstock.engines.agent.parts import Prepared
 from penstock.engines.agent.preparation import Contribution, NotPrepared, Preparation, Preparer
 from penstock.engines.agent.preparing import Preparations
-from penstock.engines.agent.programs import Programs
+from penstock.engines.agent.programs import Program, Programs
 from penstock.engines.processes.containment import choose
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import alive, start_ticks
@@ -165,6 +166,23 @@ def test_the_folder_of_a_job_whose_output_was_begun_is_not_marked_again(tmp_path
     node.parts.start(order(1, mark="0123456789abcdef-1"))
     assert node.next().order.mark == ""
     assert node.output(1) == "made\n"
+
+
+def test_what_a_program_printed_just_before_its_end_is_there(tmp_path):
+    fifo = tmp_path / "go"
+    os.mkfifo(fifo)
+    said: list[bytes] = []
+
+    def take(data: bytes) -> None:
+        said.append(data)
+        if len(said) == 1:
+            fifo.write_text("\n")
+            until(lambda: not alive(int(data), start_ticks(int(data)) or 0), "it has ended")
+
+    node = Node(tmp_path / "data", lambda job: Contribution())
+    program = Program(["/bin/sh", "-c", f"echo $$; read line <{fifo}; echo last"], {}, "/", "", Resources())
+    assert node.programs.run(program, take, lambda: False) == (0, None)
+    assert said[1:] == [b"last\n"]
 
 
 def escaping(tmp_path: Path) -> Callable[[Preparation], Contribution]:

@@ -19,6 +19,7 @@ import msgspec
 
 from penstock.engines.agent import unpacked
 from penstock.engines.processes.accounts import account_of, private
+from penstock.engines.processes.procfs import boot_id
 from penstock.privatefiles import PASSED, write_whole
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,6 @@ OWN = "own"
 """In place of an account: that of the agent."""
 UNFINISHED = ".unfinished"
 """The folder, beside those of accounts, in which trees are made that the agent itself fills."""
-BOOT = Path("/proc/sys/kernel/random/boot_id")
 NAME_SHOWN = 32
 """Characters of a name in that of its folder."""
 
@@ -189,8 +189,3 @@ class KeptTrees:
 
     def _write_notes(self) -> None:
         write_whole(self._notes, msgspec.json.encode(self._trees), synced=False)
-
-
-def boot_id() -> str:
-    """Return the name of this boot of the machine."""
-    return BOOT.read_text(encoding="ascii").strip()

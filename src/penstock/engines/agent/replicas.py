@@ -225,10 +225,8 @@ class Replicas:
     def freeze(self, key: ReplicaKey, now_ms: int) -> str:
         """Begin to freeze a replica; return why it cannot be, or ''. `newly_frozen` tells when it is."""
         running = self.running.get(key)
-        if running is None or running.exit is not None or key in self._killing:
-            return ""  # its end is being reported
-        if key in self._freezing:
-            return ""
+        if running is None or running.exit is not None or key in self._killing or key in self._freezing:
+            return ""  # its end is being reported, or that it is frozen
         if not running.box.freeze():
             return f"cannot be frozen: {self._containment.kind}"
         self._freezing[key] = now_ms
@@ -312,9 +310,10 @@ class Replicas:
 
     def _stopped_before(self, key: ReplicaKey) -> bool:
         """Report a replica gone that still waits, or let `poll` do it; return whether it waited."""
-        if self._parts is not None and self._parts.cancel_needs(key):
+        parts = self._parts
+        if parts is not None and parts.cancel_needs(key):
             return True
-        if self._waiting.pop(key, None) is None and not (self._parts is not None and self._parts.cancel(key)):
+        if self._waiting.pop(key, None) is None and (parts is None or not parts.cancel(key)):
             return False
         self._finish(key, ExitInfo(problem="stopped before it started"))
         return True
