@@ -169,10 +169,20 @@ def asked(running: Server, path: str) -> Any:
 def browser() -> Iterator[Browser]:
     """Give a browser that yields to the server."""
     with chromium() as opened:
-        for process in psutil.Process().children(recursive=True):
-            if "chrom" in process.name():
-                process.nice(YIELDING)
+        for process in of_browser():
+            process.nice(YIELDING)
         yield opened
+
+
+def of_browser() -> list[psutil.Process]:
+    return [process for process in psutil.Process().children(recursive=True) if "chrom" in process.name()]
+
+
+def step_aside() -> None:
+    """Let the browser run only while the server and who submits leave a CPU idle: people have theirs elsewhere."""
+    for process in of_browser():
+        for thread in process.threads():  # those that it starts later are as these
+            os.sched_setscheduler(thread.id, os.SCHED_IDLE, os.sched_param(0))
 
 
 def signed_in(opened: Browser, running: Server, token: str) -> tuple[BrowserContext, Page]:
@@ -344,6 +354,7 @@ def window(running: Server, churn: Churn, page: Page, seconds: float) -> Window:
 
 def twenty_pages(opened: Browser, running: Server, churn: Churn, seconds: float, turns: int) -> None:
     """Print what 20 open pages cost the server, and by how much they move the latency of submits."""
+    step_aside()
     without, with_pages = list[Window](), list[Window]()
     watcher = opened.new_page()
     tokens = [running.client.create_token({"user": user, "level": "read"}).token for user in VIEWERS]
