@@ -11,7 +11,7 @@ from penstock.core.model.errors import PenstockError
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.secrets import Secret
 from penstock.core.state.secrets import Secrets
-from penstock.security.redaction import BLOT, Redactor, blotted, blotted_piece, unsealed
+from penstock.security.redaction import BLOT, RAY_TOKEN, Redactor, blotted, blotted_piece, unsealed
 from tests.engines.agent.builders import start
 
 KEY = ReplicaKey(1, 1, 0)
@@ -27,12 +27,22 @@ class Plain:
             raise PenstockError(f"the key of {secret.text} is not in secrets.key")
         return secret.sealed
 
+    def token(self, purpose: str) -> str:
+        return f"<{purpose}>"
+
 
 def test_values_are_put_into_an_order_and_nothing_else_changes():
     order = start(secrets=(("HF_TOKEN", TOKEN),), env=(("A", "b"),))
     assert unsealed(order, Plain()) == start(env=(("A", "b"), ("HF_TOKEN", "hf_abcdef")))
     assert unsealed(start(), Plain()) == start()
     assert unsealed(ThawReplica(KEY), Plain()) == ThawReplica(KEY)
+
+
+def test_places_of_a_ray_cluster_share_a_token_that_no_other_attempt_has():
+    tokens = {
+        key: dict(unsealed(start(key, runtime="ray"), Plain()).env)[RAY_TOKEN] for key in (KEY, ReplicaKey(1, 2, 0))
+    }
+    assert list(tokens.values()) == ["<ray 1 1 >", "<ray 1 2 >"]
 
 
 def test_an_order_whose_secret_cannot_be_opened_does_not_run_without_it():

@@ -28,6 +28,14 @@ def test_a_value_comes_back_and_is_nowhere_to_be_read(vault, tmp_path):
     assert stat.S_IMODE((tmp_path / "secrets.key").stat().st_mode) == 0o600
 
 
+def test_a_token_is_the_same_for_one_purpose_as_long_as_the_key_is(vault, tmp_path):
+    token = vault.token("a")
+    assert len(token) == 64
+    assert Vault(tmp_path / "secrets.key").token("a") == token != vault.token("b")
+    vault.add_key()
+    assert vault.token("a") != token
+
+
 @pytest.mark.parametrize("other", [{"name": "KEY2"}, {"tenant": "speech"}, {"tenant": "", "owner": "vision"}])
 def test_what_is_sealed_for_one_holder_cannot_be_opened_for_another(vault, other):
     with pytest.raises(VaultError, match="is not what was sealed"):

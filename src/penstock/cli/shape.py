@@ -63,6 +63,10 @@ class JobShape(NamedTuple):
     snapshot: Annotated[
         str | None, typer.Option("--snapshot", metavar="DIR", help="Send this folder, and start in it on the nodes.")
     ] = None
+    runtime: Annotated[
+        str | None,
+        typer.Option(metavar="ray", help="ray: run it on a Ray cluster of the job's own, one node a replica."),
+    ] = None
 
     def fields(self) -> dict[str, Any]:
         """Return the job-file fields that were given. Raises: InvalidInput."""

@@ -48,6 +48,7 @@ class JobFields(TypedDict, total=False):
     env: Mapping[str, str]
     secrets: Sequence[str] | Mapping[str, str]
     workdir: str | Mapping[str, str]
+    runtime: str | Mapping[str, Any]
     labels: Mapping[str, str]
     notify: str | Sequence[str]
     checkpoint: Mapping[str, Any]

@@ -14,6 +14,7 @@ from penstock.core.state.state import State
 
 BLOT = "*"
 _BLOT = BLOT.encode()
+RAY_TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105 - the name of a variable
 SHORTEST = 4
 """Shorter values stay: they would match everywhere, and reveal little."""
 
@@ -23,13 +24,22 @@ class Opener(Protocol):
         """Return the value. Raises: PenstockError."""
         ...
 
+    def token(self, purpose: str) -> str:
+        """Return a token of this server's own, the same for one purpose. Raises: PenstockError."""
+        ...
+
 
 def unsealed(order: Order, opener: Opener) -> Order:
-    """Return an order with the values of its secrets among its variables, as the node needs it."""
-    if not isinstance(order, StartReplica) or not order.secrets:
+    """Return an order with the values of its secrets among its variables, as the node needs it.
+
+    The places of an attempt that form a Ray cluster get a token, so that it is theirs alone.
+    """
+    if not isinstance(order, StartReplica) or not (order.secrets or order.runtime):
         return order
     try:
         opened = tuple((variable, opener.open(secret)) for variable, secret in order.secrets)
+        if order.runtime:
+            opened += ((RAY_TOKEN, opener.token(f"ray {order.key.job_id} {order.key.attempt} {order.mark}")),)
     except PenstockError as error:
         return replace(order, secrets=(), refused=error.message)
     return replace(order, secrets=(), env=(*order.env, *opened))

@@ -7,6 +7,8 @@ tenant's value to another. Nonces are random, 96 bits: good for 2^32 values of o
 import base64
 import contextlib
 import fcntl
+import hashlib
+import hmac
 import os
 import secrets
 from collections.abc import Collection, Iterator
@@ -66,6 +68,16 @@ class Vault:
         except (InvalidTag, ValueError):
             raise VaultError(f"{secret.text} is not what was sealed", hint="set it again") from None
         return plain.decode()
+
+    def token(self, purpose: str) -> str:
+        """Return a token that only holders of the keys can make: 64 hexadecimal digits, the same for one purpose.
+
+        Another one once there is a newer key. Raises: VaultError when the file is spoilt.
+        """
+        if not self._keys:
+            with self._turn():
+                self._keys = self._read() or self._written((_new_key(),))
+        return hmac.new(self._keys[0].key, f"token {purpose}".encode(), hashlib.sha256).hexdigest()
 
     def add_key(self) -> None:
         """Seal with a new key from here on. Raises: VaultError."""

@@ -89,7 +89,9 @@ def test_what_is_as_it_should_be_needs_no_order():
 
 def test_a_start_order_carries_the_whole_rendezvous():
     w = World(node("a", 2, address="10.0.0.1"), node("b", 1))
-    job = w.submit(1, 3, name="train", env=(("A", "1"),), workload_class="data", workdir="/data", grace_ms=5)
+    job = w.submit(
+        1, 3, name="train", env=(("A", "1"),), workload_class="data", workdir="/data", grace_ms=5, runtime="ray"
+    )
     w.cycle()
     found = {o.key.rank: (name, o) for name, o in w.orders}
     assert [(n, o.local_rank, o.local_world_size, o.node_rank) for n, o in (found[r] for r in range(3))] == [
@@ -102,7 +104,7 @@ def test_a_start_order_carries_the_whole_rendezvous():
     assert last.master_port == w.job(job).attempt.port == 20_000
     assert (last.env, last.workdir, last.name, last.grace_ms) == ((("A", "1"),), "/data", "train", 5)
     assert (last.devices, last.incarnation, last.command) == ((0,), "i1", ("true",))
-    assert last.workload_class == "data"
+    assert (last.workload_class, last.runtime) == ("data", "ray")
 
 
 def test_two_live_attempts_never_share_a_port():

@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.core.config.ask import build_alternatives, build_ask
 from penstock.core.config.fields import Json, Values, described, described_fields, read_fields, struct
-from penstock.core.config.job_fields import FIELDS, ArrayIndexes, Workdir
+from penstock.core.config.job_fields import FIELDS, ArrayIndexes, RuntimeAsk, Workdir
 from penstock.core.config.job_graph import sorted_by_dependency
 from penstock.core.config.reader import Raw, Reader, shown
 from penstock.core.messages.requests import JOBS_MAX, NewJob
@@ -161,6 +161,7 @@ def _build(values: Values, reader: Reader) -> NewJob:
     array: ArrayIndexes = values.get("array", ArrayIndexes(0))
     after = [(item, kind) for kind in KINDS if kind in values for item in values[kind]]
     command, workdir = values["command"], values.get("workdir", Workdir())
+    runtime: RuntimeAsk = values.get("runtime", RuntimeAsk())
     spec = m.JobSpec(
         command=command,
         ask=build_ask(values, reader),
@@ -190,6 +191,8 @@ def _build(values: Values, reader: Reader) -> NewJob:
         array_parallel=array.parallel,
         notify=values.get("notify", ()),
         workload_class=values.get("workload_class", "training"),
+        runtime=runtime.kind,
+        object_store_bytes=runtime.object_store_bytes,
     )
     names = tuple((item, kind) for item, kind in after if isinstance(item, str)) if after else ()
     unnamed = UNNAMED["tenant" in values, "queue" in values]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, get_args
 from penstock.core.config.ask import ALTERNATIVES, SHAPE
 from penstock.core.config.fields import (
     NAMES,
+    SIZE,
     STRING,
     Field,
     Json,
@@ -27,6 +28,7 @@ from penstock.core.config.reader import NAME_MAX, TEXT_MAX, Reader, short, shown
 from penstock.core.model import jobs as m
 from penstock.core.model import secrets
 from penstock.core.model.errors import nearest
+from penstock.core.model.quantities import parse_size_bytes
 
 ARRAY_MAX = 100_000
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -108,6 +110,8 @@ def _secrets(reader: Reader, field: str, value: Any) -> tuple[tuple[str, str], .
     return tuple(sorted(found))
 
 
+RAY = "the same, with settings of that cluster"
+OBJECT_STORE = "size of its object store at each place (30 % of its memory)"
 SNAPSHOT = "folder that the submitting client sends, read-only on the nodes; or the name of one sent before"
 
 
@@ -124,6 +128,33 @@ def _workdir(reader: Reader, field: str, value: Any) -> Workdir:
     inside = Reader(reader.path(field), reader.problems)
     inside.unknown(value, ("snapshot",))
     return Workdir(snapshot=inside.text("snapshot", value.get("snapshot"), most=PATH_MAX))
+
+
+RUNTIMES = ("ray",)
+STORE_MIN_BYTES, STORE_MAX_BYTES = 80 * 2**20, 2**44
+"""Ray refuses a smaller object store."""
+
+
+class RuntimeAsk(NamedTuple):
+    """What the places form before the command runs."""
+
+    kind: m.Runtime = ""
+    object_store_bytes: int = 0
+
+
+def _runtime(reader: Reader, field: str, value: Any) -> RuntimeAsk:
+    if isinstance(value, Mapping) and set(value) == {"ray"} and isinstance(value["ray"], Mapping):
+        inside = Reader(reader.path(f"{field}.ray"), reader.problems)
+        inside.unknown(value["ray"], ("object_store",))
+        given = value["ray"].get("object_store", 0)
+        size = inside.quantity("object_store", given, parse_size_bytes, "2GiB") if given else 0
+        if given and not STORE_MIN_BYTES <= size <= STORE_MAX_BYTES:
+            inside.wrong("object_store", given, "a size from 80MiB to 16TiB")
+        return RuntimeAsk("ray", size)
+    if value != "ray":
+        hint = nearest(value, RUNTIMES) if isinstance(value, str) else ""
+        reader.wrong(field, value, "ray, or {ray: {object_store: 2GiB}}", hint=hint)
+    return RuntimeAsk("ray")
 
 
 _ARRAY = re.compile(r"\s*([0-9]{1,9})\s*(-\s*([0-9]{1,9})\s*(:\s*([0-9]{1,9})\s*)?)?(%\s*([0-9]{1,9})\s*)?")
@@ -214,6 +245,16 @@ FIELDS: dict[str, Field] = {
         _workdir,
         {"anyOf": [STRING, {**struct(snapshot=described(STRING, SNAPSHOT)), "required": ["snapshot"]}]},
         "directory on the nodes to start in; or `snapshot: .`, a folder that is sent there, as it is at submit",
+    ),
+    "runtime": Field(
+        _runtime,
+        {
+            "anyOf": [
+                {"enum": list(RUNTIMES)},
+                {**struct(ray=described(struct(object_store=described(SIZE, OBJECT_STORE)), RAY)), "required": ["ray"]},
+            ]
+        },
+        "`ray`: all places form a Ray cluster of the job's own, and the command runs once on it, at the first place",
     ),
     "labels": pairs("labels of the job", m.LABELS_MAX),
     "notify": job_events("events of it that are sent to you, to all your destinations (as set for all your jobs)"),

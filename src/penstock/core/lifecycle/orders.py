@@ -135,6 +135,8 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         refused=f"there is no secret {', '.join(missing)} any more" if missing else "",
         workload_class=spec.workload_class,
         snapshot=spec.snapshot,
+        runtime=spec.runtime,
+        object_store_bytes=spec.object_store_bytes,
         mps=_runs_through_mps(state, job, replica),
     )
 

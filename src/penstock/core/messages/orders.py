@@ -4,7 +4,7 @@ import msgspec
 
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import Incarnation, JobId, NodeName
-from penstock.core.model.jobs import CheckpointSpec, WorkloadClass
+from penstock.core.model.jobs import CheckpointSpec, Runtime, WorkloadClass
 from penstock.core.model.resources import DividingStrategy, ReplicaAsk
 from penstock.core.model.secrets import Secret
 
@@ -50,6 +50,9 @@ class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """The snapshot, unpacked on the node, that it starts in; empty: `workdir`."""
     preparing_limit_ms: int = 0
     """For each thing that is prepared on the node before it starts; 0: as the agent has it."""
+    runtime: Runtime = ""
+    object_store_bytes: int = 0
+    """Of its part of the job's Ray cluster; 0: a part of its memory."""
 
 
 class StopReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):

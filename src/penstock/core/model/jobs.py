@@ -43,6 +43,8 @@ OnHang = Literal["restart", "report"]
 OnPreempt = Literal["stop", "suspend"]
 WorkloadClass = Literal["training", "inference", "data", "api"]
 """What a program is for: how much it gets of CPUs that others want too."""
+Runtime = Literal["", "ray"]
+"""What the places of a job form before its command runs: nothing, or a Ray cluster of the job's own."""
 
 DEFAULT_HANG_LIMIT_MS = 900_000
 LABELS_MAX = 100
@@ -102,6 +104,10 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     snapshot: str = ""
     """The folder that it starts in, as it was when sent: `HOLDER/NAME`, which the server makes of the NAME in the job
     file (`core/model/folder_snapshots.py`)."""
+    runtime: Runtime = ""
+    """With `ray` the command runs once, at the first place, on a Ray cluster that all places form."""
+    object_store_bytes: int = 0
+    """Of that cluster, at each place; 0: a part of the memory that the place asks for."""
 
     def __post_init__(self) -> None:
         """Keep dependencies compact for every source of a spec: old logs list each job of an array separately."""

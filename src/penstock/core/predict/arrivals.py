@@ -108,6 +108,8 @@ def _slim(spec: JobSpec) -> JobSpec:
         env=unused.env,
         workdir=unused.workdir,
         snapshot=unused.snapshot,
+        runtime=unused.runtime,
+        object_store_bytes=unused.object_store_bytes,
         checkpoint=unused.checkpoint,
         labels=unused.labels,
         secrets=unused.secrets,

@@ -13,7 +13,8 @@ from penstock.core.model.nodes import NodeSpec
 PROTOCOL_VERSION = 7
 """Raised with every field that an agent must not ignore: one unaware of accounts would run all jobs as root,
 one unaware of marks would hand a job the checkpoints of another one, one unaware of snapshots would start it in an
-empty folder, one unaware of what else is prepared before a start, without that."""
+empty folder, one unaware of what else is prepared before a start, without that,
+one unaware of runtimes would run its command at every place."""
 FRAME_MAX_BYTES = 64 * 2**20
 PART_BYTES = 2**20
 """Of a snapshot in one message: what may be on its way to a node at a time, beside orders."""

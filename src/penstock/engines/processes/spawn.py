@@ -84,7 +84,9 @@ def spawn(
         environment |= {**(variables or {}), REPLICA_MARK: mark}
         checkpoints = str(data.checkpoints(job_id))
         own = str(data.work(job_id) if account else data.job(job_id))
-        gated = Gated(order.command, environment, order.workdir or own, checkpoints, data.never_ran(key), gates)
+        gated = Gated(
+            _command(order, len(devices)), environment, order.workdir or own, checkpoints, data.never_ran(key), gates
+        )
         return gate(gated, account, output)
     finally:
         os.close(output)
@@ -168,6 +170,16 @@ def gate(gated: Gated, account: UserAccount | None, output: int) -> StartGate:
             if descriptor is not None:
                 os.close(descriptor)
     return StartGate(pid, write_end)
+
+
+def _command(order: StartReplica, devices: int) -> tuple[str, ...]:
+    """Return the words of the first process: those of the job, or a place of its Ray cluster, which runs them."""
+    if not order.runtime:
+        return order.command
+    host, script = order.ask.host, Path(__file__).with_name("ray_place.py")
+    cpus, memory, store = max(1, host.cpu_milli // 1000), host.memory_bytes, order.object_store_bytes
+    asked = (f"--cpus={cpus}", f"--devices={devices}", f"--memory={memory}", f"--store={store}")
+    return (sys.executable, "-I", "-S", str(script), *asked, "--", *order.command)
 
 
 def _shell_gate(gated: Gated) -> tuple[list[str], dict[str, str]]:
