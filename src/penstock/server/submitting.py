@@ -16,7 +16,7 @@ from penstock.core.lifecycle.slots import with_slots
 from penstock.core.messages.requests import Submit
 from penstock.core.model.access import Scope
 from penstock.core.model.cluster import ClusterConfig
-from penstock.core.model.errors import Problem, Problems, TooManyProblems, nearest
+from penstock.core.model.errors import PROBLEMS_MAX, Problem, Problems, TooManyProblems, nearest
 from penstock.core.model.folder_snapshots import NAME
 from penstock.core.model.ids import JobId, QueueName, TenantName
 from penstock.core.model.jobs import JobSpec
@@ -61,6 +61,8 @@ def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str, *, 
     entries, problems = with_slots(adopted(jobs_of(body), who, config), config)
     if problems:
         raise invalid(problems)
+    if backend.snapshots is None and (found := [entry for entry in entries if entry.spec.inputs]):
+        raise invalid([_no_inputs(entry) for entry in found[:PROBLEMS_MAX]])
     key = f"{who.user}/{idempotency_key}" if idempotency_key else ""
     known = backend.state.idempotency.get(key)  # a repeated request needs no room: its jobs exist
     repeated = known is not None and backend.clock.unix_ms() - known.time_ms < IDEMPOTENCY_KEPT_MS
@@ -137,6 +139,12 @@ def _whole_name(entry: NewJob, by: Holder, backend: Backend) -> str:
         text = f"{field} is '{name[:80]}', expected the name of a snapshot that you have sent"
     hint = "penstock submit sends a folder and puts its name there; so does Client.submit"
     raise invalid([Problem("unknown_snapshot", field, text, name[:80], hint)])
+
+
+def _no_inputs(entry: NewJob) -> Problem:
+    field = f"{entry.field}.inputs" if entry.field else "inputs"
+    text = f"{field} are given, but pods of this server get none: nodes of its cluster run no agent that fetches them"
+    return Problem("bad_value", field, text, "", "mount a volume, or let an init container fetch them")
 
 
 def account_for(scope: Scope, config: ClusterConfig) -> str:

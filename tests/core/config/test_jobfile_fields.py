@@ -9,7 +9,7 @@ from penstock.core.config.ask import PLACEMENTS, SHAPE
 from penstock.core.config.job import job_schema, parse_request, request_schema
 from penstock.core.config.job_fields import FIELDS
 from penstock.core.lifecycle.requests import NewJob
-from penstock.core.model.jobs import CheckpointSpec, Dependency, GangAsk, GroupAsk, JobSpec, Topology
+from penstock.core.model.jobs import CheckpointSpec, Dependency, GangAsk, GroupAsk, Input, JobSpec, Topology
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.place.mig import GEOMETRIES
 from tests.properties import examples
@@ -42,6 +42,14 @@ EXAMPLES = {
         ("2m", lambda e: e.spec.hang_limit_ms, 120_000),
         ("15m", lambda e: e.spec.hang_limit_ms, 900_000),
         ("0s", lambda e: (e.spec.hang_limit_ms, e.spec.effective_hang_limit_ms), (0, 0)),
+    ],
+    "inputs": [
+        ({"a": "s3://b/x/"}, lambda e: e.spec.inputs, (Input("a", "s3://b/x/"),)),
+        (
+            {"a": {"url": "https://h/x", "sha256": "0" * 64}},
+            lambda e: e.spec.inputs,
+            (Input("a", "https://h/x", "0" * 64),),
+        ),
     ],
     "name": [("run 1", lambda e: e.spec.name, "run 1")],
     "command": [

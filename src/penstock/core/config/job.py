@@ -182,6 +182,7 @@ def _build(values: Values, reader: Reader) -> NewJob:
         env=values.get("env", ()),
         workdir=workdir.folder,
         snapshot=workdir.snapshot,
+        inputs=values.get("inputs", ()),
         checkpoint=values.get("checkpoint", CHECKPOINT),
         labels=values.get("labels", ()),
         alternatives=build_alternatives(values, reader),

@@ -25,8 +25,8 @@ from penstock.core.config.fields import (
 )
 from penstock.core.config.notifications import job_events
 from penstock.core.config.reader import NAME_MAX, TEXT_MAX, Reader, short, shown
+from penstock.core.model import inputs, secrets
 from penstock.core.model import jobs as m
-from penstock.core.model import secrets
 from penstock.core.model.errors import nearest
 from penstock.core.model.quantities import parse_size_bytes
 
@@ -157,6 +157,45 @@ def _runtime(reader: Reader, field: str, value: Any) -> RuntimeAsk:
     return RuntimeAsk("ray")
 
 
+INPUT = "URL of a file, or of a folder where it ends with '/': fetched by the node before the job starts"
+
+
+def _inputs(reader: Reader, field: str, value: Any) -> tuple[m.Input, ...]:
+    if not isinstance(value, Mapping) or not 0 < len(value) <= inputs.INPUTS_MAX:
+        found = f"{len(value)} inputs" if isinstance(value, Mapping) else value
+        reader.wrong(
+            field, found, f"1 to {inputs.INPUTS_MAX} paths with an URL each, such as data/train: s3://bucket/train/"
+        )
+        return ()
+    inside = Reader(reader.path(field), reader.problems)
+    found = tuple(
+        _input(inside, str(path), given) for path, given in sorted(value.items(), key=lambda one: str(one[0]))
+    )
+    if problem := inputs.inputs_problem(found):
+        reader.wrong(field, problem, "paths below PENSTOCK_INPUTS_DIR, none of them in another")
+    return found
+
+
+def _input(inside: Reader, path: str, given: Any) -> m.Input:
+    wanted, sha256 = given, ""
+    name = short(path)
+    if isinstance(given, Mapping):
+        reader = Reader(inside.path(name), inside.problems)
+        reader.unknown(given, ("url", "sha256"))
+        wanted = given.get("url")
+        if "sha256" in given:
+            sha256 = str(given["sha256"]).lower()
+            if not inputs.SHA256.fullmatch(sha256):
+                reader.wrong("sha256", given["sha256"], "64 hexadecimal digits, in quotes, as sha256sum prints them")
+    url = wanted if isinstance(wanted, str) else ""
+    if problem := inputs.url_problem(url):
+        at = f"{name}.url" if isinstance(given, Mapping) else name
+        inside.wrong(at, inputs.public_url(url) if url else wanted, problem)
+    elif sha256 and url.endswith("/"):
+        inside.wrong(f"{name}.sha256", sha256, f"none for a folder: {inputs.public_url(url)} ends with '/'")
+    return m.Input(path.rstrip("/"), url, sha256)
+
+
 _ARRAY = re.compile(r"\s*([0-9]{1,9})\s*(-\s*([0-9]{1,9})\s*(:\s*([0-9]{1,9})\s*)?)?(%\s*([0-9]{1,9})\s*)?")
 
 
@@ -189,6 +228,10 @@ def _array(reader: Reader, field: str, value: Any) -> ArrayIndexes:
 _JOB_REF: Json = {"type": ["string", "integer"], "minimum": 1, "maximum": 2**53 - 1, "minLength": 1}
 _JOBS: Json = {"anyOf": [_JOB_REF, {"type": "array", "items": _JOB_REF}]}
 
+_INPUT: Json = {
+    **struct(url=described(STRING, INPUT), sha256=described(STRING, "of the file's content: another is refused")),
+    "required": ["url"],
+}
 _CHECKPOINT = Section(
     m.CheckpointSpec,
     {
@@ -255,6 +298,11 @@ FIELDS: dict[str, Field] = {
             ]
         },
         "`ray`: all places form a Ray cluster of the job's own, and the command runs once on it, at the first place",
+    ),
+    "inputs": Field(
+        _inputs,
+        {"type": "object", "maxProperties": inputs.INPUTS_MAX, "additionalProperties": {"anyOf": [STRING, _INPUT]}},
+        "what the nodes fetch before it starts: paths below PENSTOCK_INPUTS_DIR, and the URL for each",
     ),
     "labels": pairs("labels of the job", m.LABELS_MAX),
     "notify": job_events("events of it that are sent to you, to all your destinations (as set for all your jobs)"),

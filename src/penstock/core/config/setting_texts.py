@@ -59,4 +59,9 @@ SETTING_TEXTS = {
     "default_queue": "Queue of jobs that name none, where their user has no default.",
     "job_account": "Account of the machines for jobs whose user has none of their own, where the server is root.",
     "allow_waiting_for_nodes": "Accept requests that no present node could hold even when empty.",
+    "input_protocols": "Protocols of the URLs that `inputs` of jobs may name, such as `s3, https`; empty: all that are known.",
+    "input_hosts": "Hosts, or buckets, that `inputs` may be fetched from, such as `*.example.org, training-data`; empty: all.",
+    "input_max_bytes": "Size of one input of a job.",
+    "inputs_kept_bytes": "A node keeps inputs that no job uses up to this size; the longest unused are removed first.",
+    "inputs_kept_ms": "A node removes an input that no job has used for this long.",
 }

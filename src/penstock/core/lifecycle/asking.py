@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from penstock.core.lifecycle.size import BOUNDS, RequestBounds
 from penstock.core.lifecycle.thresholds import Holding, over_share
 from penstock.core.messages.requests import NewJob, Submit
-from penstock.core.model.cluster import ClusterConfig, Queue
+from penstock.core.model.cluster import ClusterConfig, Queue, Settings
 from penstock.core.model.errors import Problem, Problems, TooManyProblems, nearest
 from penstock.core.model.ids import QueueName, TenantName, UserName
+from penstock.core.model.inputs import allowed_host, host_of, protocol_of, protocol_problem, public_url, words_of
 from penstock.core.model.jobs import GangAsk, JobSpec
 from penstock.core.state.state import State
 
@@ -68,6 +69,8 @@ def _find(state: State, request: Submit, bounds: RequestBounds, problems: list[P
         if len(shapes) > bounds.shapes or replicas > bounds.replicas_tried:
             problems.append(_too_many_shapes(new.field, bounds))
             return
+        if spec.inputs:
+            problems += _closed_inputs(state.config.settings, spec, f"{new.field}." if new.field else "")
         names = (spec.queue, spec.tenant, spec.ask.pool)
         if names not in named:
             found = unknown_names(state.config, spec, f"{new.field}." if new.field else "")
@@ -94,6 +97,19 @@ def unknown_names(config: ClusterConfig, spec: JobSpec, prefix: str) -> list[Pro
             text = f"there is no {field} '{value}'"
             problems.append(Problem(f"unknown_{field}", prefix + field, text, value, nearest(value, names)))
     return problems
+
+
+def _closed_inputs(settings: Settings, spec: JobSpec, prefix: str) -> Iterator[Problem]:
+    """Yield the inputs of a request that the cluster does not let its nodes fetch."""
+    protocols, hosts = words_of(settings.input_protocols), words_of(settings.input_hosts)
+    for one in spec.inputs:
+        field, shown, protocol = f"{prefix}inputs.{one.path[:80]}", public_url(one.url)[:256], protocol_of(one.url)
+        why, hint = protocol_problem(protocol, protocols)
+        if why:
+            yield Problem("bad_value", field, f"{field} is '{shown}' of protocol '{protocol}': {why}", shown, hint)
+        elif protocol != "file" and not allowed_host(host_of(one.url), hosts):
+            text = f"{field} is '{shown}', expected one of a host that this cluster allows: {', '.join(hosts)}"
+            yield Problem("bad_value", field, text, shown, "settings.input_hosts lists them")
 
 
 def no_room(

@@ -10,6 +10,7 @@ from penstock.core.messages.orders import (
     Addressed,
     CheckNode,
     FreezeReplica,
+    Inputs,
     LimitPower,
     Order,
     SaveReplica,
@@ -25,7 +26,8 @@ from penstock.core.model.events import (
     Record,
 )
 from penstock.core.model.ids import JobId, Rank, UserName
-from penstock.core.model.jobs import Attempt, Job, Replica, ReplicaPlace, StopReason
+from penstock.core.model.inputs import words_of
+from penstock.core.model.jobs import Attempt, Job, JobSpec, Replica, ReplicaPlace, StopReason
 from penstock.core.model.plan import Plan, Preemption
 from penstock.core.state.state import State
 
@@ -137,8 +139,17 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         snapshot=spec.snapshot,
         runtime=spec.runtime,
         object_store_bytes=spec.object_store_bytes,
+        inputs=_inputs(state, spec),
         mps=_runs_through_mps(state, job, replica),
     )
+
+
+def _inputs(state: State, spec: JobSpec) -> Inputs | None:
+    if not spec.inputs:
+        return None
+    settings = state.config.settings
+    kept = settings.inputs_kept_bytes, settings.inputs_kept_ms
+    return Inputs(spec.inputs, settings.input_max_bytes, *kept, words_of(settings.input_hosts))
 
 
 def _runs_through_mps(state: State, job: Job, replica: Replica) -> bool:

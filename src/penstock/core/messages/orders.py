@@ -4,9 +4,23 @@ import msgspec
 
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import Incarnation, JobId, NodeName
-from penstock.core.model.jobs import CheckpointSpec, Runtime, WorkloadClass
+from penstock.core.model.jobs import CheckpointSpec, Input, Runtime, WorkloadClass
 from penstock.core.model.resources import DividingStrategy, ReplicaAsk
 from penstock.core.model.secrets import Secret
+
+
+class Inputs(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All inputs of a replica, and the bounds of what its node fetches and keeps."""
+
+    items: tuple[Input, ...]
+    most_bytes: int
+    """Of one input."""
+    kept_bytes: int
+    """Of all inputs on the node that nothing uses."""
+    kept_ms: int
+    """For how long one is kept that nothing uses."""
+    hosts: tuple[str, ...] = ()
+    """Patterns of hosts that may be asked, redirections included; empty: all."""
 
 
 class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
@@ -53,6 +67,8 @@ class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     runtime: Runtime = ""
     object_store_bytes: int = 0
     """Of its part of the job's Ray cluster; 0: a part of its memory."""
+    inputs: Inputs | None = None
+    """What the node fetches before it starts."""
 
 
 class StopReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):

@@ -363,6 +363,16 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Account of the machines for jobs whose user has none of their own, where the server is root."""
     allow_waiting_for_nodes: bool = False
     """Accept requests that no present node could hold even when empty."""
+    input_protocols: str = ""
+    """Protocols of the URLs that `inputs` of jobs may name, such as `s3, https`; empty: all that are known."""
+    input_hosts: str = ""
+    """Hosts, or buckets, that `inputs` may be fetched from, such as `*.example.org, training-data`; empty: all."""
+    input_max_bytes: int = 2**40
+    """Size of one input of a job."""
+    inputs_kept_bytes: int = 200 * 2**30
+    """A node keeps inputs that no job uses up to this size; the longest unused are removed first."""
+    inputs_kept_ms: int = 1_209_600_000
+    """A node removes an input that no job has used for this long."""
 
 
 class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):

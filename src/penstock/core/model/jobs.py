@@ -59,6 +59,16 @@ class CheckpointSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     interval_ms: int = 600_000
 
 
+class Input(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One file or folder that a job takes from elsewhere."""
+
+    path: str
+    """Below `PENSTOCK_INPUTS_DIR`, with `/` between its parts."""
+    url: str
+    sha256: str = ""
+    """Of the content of a file, in hexadecimal digits; empty: whatever is there."""
+
+
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """A checked job request. Durations in milliseconds; 0 means no limit or not known."""
 
@@ -108,6 +118,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """With `ray` the command runs once, at the first place, on a Ray cluster that all places form."""
     object_store_bytes: int = 0
     """Of that cluster, at each place; 0: a part of the memory that the place asks for."""
+    inputs: tuple[Input, ...] = ()
+    """What its nodes fetch for it before it starts, ascending by path."""
 
     def __post_init__(self) -> None:
         """Keep dependencies compact for every source of a spec: old logs list each job of an array separately."""

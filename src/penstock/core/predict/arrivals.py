@@ -110,6 +110,7 @@ def _slim(spec: JobSpec) -> JobSpec:
         snapshot=unused.snapshot,
         runtime=unused.runtime,
         object_store_bytes=unused.object_store_bytes,
+        inputs=unused.inputs,
         checkpoint=unused.checkpoint,
         labels=unused.labels,
         secrets=unused.secrets,

@@ -243,6 +243,8 @@ def spec_size(spec: JobSpec) -> int:
     for pairs in (spec.env, spec.labels, spec.secrets):
         for name, value in pairs:
             size += 2 * TEXT_BYTES + len(name) + len(value)
+    for one in spec.inputs:
+        size += 3 * TEXT_BYTES + len(one.path) + len(one.url) + len(one.sha256)
     for ask in (spec.ask, *spec.alternatives):
         size += VALUE_BYTES * (len(ask.others) + len(ask.labels_wanted) + len(ask.labels_shunned))
         size += VALUE_BYTES * (len(ask.tolerations) + sum(1 + len(rule.values) for t in ask.label_terms for rule in t))

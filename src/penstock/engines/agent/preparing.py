@@ -258,4 +258,8 @@ def make_preparer(field: str, parts: Preparations) -> Preparer:
         from penstock.engines.agent.unpacking import UnpackedFolders
 
         return UnpackedFolders(parts.data, parts.node)
+    if field == "inputs":
+        from penstock.engines.agent.inputs import InputsPreparer
+
+        return InputsPreparer(parts.data, parts.node)
     raise NotPrepared(f"this node does not know how to prepare {field}")

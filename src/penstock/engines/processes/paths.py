@@ -71,6 +71,10 @@ class DataFolder:
         """
         return self.root / "unpacked" / self.node(name).name
 
+    def inputs(self, name: str) -> Path:
+        """Return the folder below which a node keeps inputs of jobs."""
+        return self.root / "inputs" / self.node(name).name
+
     @property
     def user_token(self) -> Path:
         return self.root / "token"
