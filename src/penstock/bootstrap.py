@@ -13,7 +13,7 @@ import msgspec
 from penstock.control.service import ControlService
 from penstock.core.config.cluster import ClusterFile
 from penstock.core.config.nodes import VirtualNode
-from penstock.core.messages.orders import Addressed
+from penstock.core.messages.orders import Addressed, Order
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.errors import InvalidInput, StoreError
 from penstock.core.model.ids import JobId, NodeName
@@ -86,6 +86,10 @@ class ServeOptions(msgspec.Struct, frozen=True):
     """Other schedulers decide about the cluster: it is only watched."""
     slurm: bool = False
     """Jobs of a Slurm cluster are the jobs; this machine is no node then."""
+    passing: bool = False
+    """Each job becomes one of Slurm's."""
+    shared: Path | None = None
+    """Holds the folders of jobs, where nodes of other machines see it under the same path; None: the data folder."""
     refresh_s: float = 30.0
     """Time between two questions to Slurm for all jobs."""
     history_days: int = 7
@@ -110,6 +114,8 @@ def options_of(raw: Mapping[str, Any]) -> ServeOptions:
         queue_config=raw.get("queue_config", ""),
         shadow=raw.get("shadow", False),
         slurm=raw.get("slurm", False),
+        passing=raw.get("passing", False),
+        shared=_place(raw, "shared"),
         refresh_s=raw.get("refresh_s", 30.0),
         history_days=raw.get("history_days", 7),
     )
@@ -185,7 +191,7 @@ def slurm_begun(
         config: put in force where the log is empty; None: what it has.
     Raises: as `control.slurm_begin.begin`.
     """
-    if not options.slurm:
+    if not options.slurm or not options.shadow:
         return None
     from penstock.control.slurm_begin import begin
     from penstock.engines.slurm.reading import NOTHING_READ
@@ -208,11 +214,13 @@ def following(
     access: "Access | None",
     begun: "Begun | None",
     service: ControlService,
+    prepare: Callable[[Order], Order],
     started: Callable[[Following, Callable[[JobId], str] | None], None],
 ) -> Coroutine[Any, Any, None] | None:
     """Return what follows the cluster that the server has, until cancelled; None where it has none.
 
     Args:
+        prepare: returns an order as its node needs it.
         started: gets the engine, which takes orders from then on, and what gives the words of the cluster's own
             scheduler about a job that waits, or '' (any thread); None where there is no other scheduler.
     """
@@ -220,6 +228,11 @@ def following(
         from penstock.control.slurm import follow_slurm
 
         return follow_slurm(begun, service, lambda engine: started(engine, engine.said_of), options.refresh_s)
+    if options.passing:
+        from penstock.control.slurm_passing import pass_on
+
+        shared = options.shared or options.data
+        return pass_on(shared, service, prepare, lambda engine: started(engine, engine.said_of), options.refresh_s)
     if access is None:
         return None
     from penstock.control.pods import follow_cluster

@@ -141,6 +141,7 @@ class _Running:
         self, options: ServeOptions, data: DataFolder, declared: ClusterFile | None, limits: Limits, address: Address
     ) -> None:
         self._options, self._data, self._limits = options, data, limits
+        self._jobs_data = DataFolder(options.shared) if options.shared else data
         self._clock, self._metrics = RealClock(), MemoryMetrics()
         self._listener = listen(options.transport)
         self._port = int(self._listener.getsockname()[1])
@@ -213,14 +214,14 @@ class _Running:
             self._store,
             self._clock,
             self._tokens,
-            CensoredOutputs(LocalOutputs(self._data), self._censor, self._store),
+            CensoredOutputs(LocalOutputs(self._jobs_data), self._censor, self._store),
             self._connected,
             self._name,
             self._limits,
             self._vault,
             self._metrics,
             Sessions.kept(self._data.root / "session.key"),
-            self._snapshots if self._cluster_access is None else None,
+            self._snapshots if self._cluster_access is None and not self._options.passing else None,
         )
         self._admission.on_more = lambda node, text: self._backend.access.note("node_claimed_more", node, text)
         self._security.on_replaced = self._backend.access.replaced
@@ -332,7 +333,7 @@ class _Running:
                 self._backend.said_elsewhere = said_of
             self._engines.add(engine)
 
-        follows = following(self._options, self._cluster_access, self._slurm, self._service, started)
+        follows = following(self._options, self._cluster_access, self._slurm, self._service, self._prepared, started)
         if follows is not None:
             self._agents.run(follows).add_done_callback(self._led)
 

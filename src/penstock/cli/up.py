@@ -37,6 +37,12 @@ QueueConfigOption = Annotated[
 ShadowOption = Annotated[
     bool, typer.Option("--shadow", help="Only watch what other schedulers do in the cluster; write nothing to it.")
 ]
+PassingOption = Annotated[
+    bool, typer.Option("--pass-through", help="Order and admit jobs here; each becomes one job of Slurm.")
+]
+SharedOption = Annotated[
+    Path | None, typer.Option(help="With Slurm: folder of jobs that all nodes see under this path; the data folder.")
+]
 RefreshOption = Annotated[
     float, typer.Option(help="Beside Slurm: seconds between two questions for all jobs.", min=5, max=3600)
 ]
@@ -88,6 +94,8 @@ def up(
     context: Annotated[str, typer.Option(help="Context of the kubeconfig; its current one by default.")] = "",
     queue_config: QueueConfigOption = QUEUE_CONFIG,
     shadow: ShadowOption = False,
+    passing: PassingOption = False,
+    shared: SharedOption = None,
     refresh: RefreshOption = 30.0,
     history: HistoryOption = 7,
     foreground: Annotated[bool, typer.Option(help="Run in the foreground.")] = False,
@@ -109,7 +117,7 @@ def up(
         "key": _whole(key),
         "names": name or [],
         "respawn_agents": respawn,
-        **_engine_options(engine, kubeconfig, context, queue_config, shadow=shadow),
+        **_engine_options(engine, kubeconfig, context, queue_config, shadow=shadow, passing=passing, shared=shared),
         "refresh_s": refresh,
         "history_days": history,
     }
@@ -125,12 +133,21 @@ def up(
 
 
 def _engine_options(
-    engine: str, kubeconfig: Path | None, context: str, queue_config: str, *, shadow: bool
+    engine: str,
+    kubeconfig: Path | None,
+    context: str,
+    queue_config: str,
+    *,
+    shadow: bool,
+    passing: bool,
+    shared: Path | None,
 ) -> dict[str, object]:
     """Return the server's options for its engine. Raises: InvalidInput for one that there is not."""
     if engine not in ENGINES:
         hint = nearest(engine, ENGINES)
         raise InvalidInput(f"--engine is '{engine}', expected {' or '.join(ENGINES)}", hint=hint)
+    if engine != "slurm" and (passing or shared is not None):
+        raise InvalidInput(f"{'--pass-through' if passing else '--shared'} needs --engine slurm")
     if engine == "local":
         if context:
             raise InvalidInput("--context needs --engine kubernetes")
@@ -138,7 +155,7 @@ def _engine_options(
             raise InvalidInput("--shadow needs --engine kubernetes or slurm")
         return {}
     if engine == "slurm":
-        return _slurm_options(context, shadow=shadow)
+        return _slurm_options(context, shadow=shadow, passing=passing, shared=shared)
     if queue_config and OBJECT_NAME.fullmatch(queue_config) is None:
         expected = f"the name of a ConfigMap such as {QUEUE_CONFIG}"
         raise InvalidInput(f"--queue-config is '{queue_config}', expected {expected}")
@@ -148,16 +165,24 @@ def _engine_options(
     }  # fmt: skip
 
 
-def _slurm_options(context: str, *, shadow: bool) -> dict[str, object]:
-    from penstock.engines.slurm.commands import require_programs
+def _slurm_options(context: str, *, shadow: bool, passing: bool, shared: Path | None) -> dict[str, object]:
+    from penstock.engines.slurm import commands, writing
 
     if context:
         raise InvalidInput("--context needs --engine kubernetes")
-    if not shadow:
-        hint = "with --shadow it watches a cluster that Slurm schedules, and writes nothing to it"
-        raise InvalidInput("--engine slurm needs --shadow", hint=hint)
-    require_programs()
-    return {"slurm": True, "shadow": True}
+    if shadow == passing:
+        hint = "with --shadow it only watches the cluster, with --pass-through each job becomes one of Slurm's"
+        problem = "--shadow and --pass-through exclude each other"
+        raise InvalidInput(problem if shadow else "--engine slurm needs --shadow or --pass-through", hint=hint)
+    commands.require_programs()
+    if shadow:
+        if shared is not None:
+            raise InvalidInput("--shared needs --pass-through")
+        return {"slurm": True, "shadow": True}
+    writing.require_programs()
+    if shared is not None and not shared.is_dir():
+        raise InvalidInput(f"--shared is '{shared}', expected a folder that all nodes see under the same path")
+    return {"slurm": True, "passing": True, "shared": _whole(shared)}
 
 
 def _kubeconfigs(given: Path | None) -> list[str]:
@@ -276,9 +301,9 @@ def _started(
             hint = f"its log is {path}"
             raise NotStarted(f"the server did not start:\n{text}", hint=hint, code=code[1] if code else "error")
 
-    wait_s = HISTORY_WAIT_S if options.get("slurm") else START_WAIT_S
+    wait_s = HISTORY_WAIT_S if options.get("shadow") and options.get("slurm") else START_WAIT_S
     deadline = time.monotonic() + wait_s
-    reading = ", which reads the history of the cluster" if options.get("slurm") else ""
+    reading = ", which reads the history of the cluster" if wait_s == HISTORY_WAIT_S else ""
     with waiting(f"starting the server{reading}", quiet=quiet) as change:
         while time.monotonic() < deadline:
             lives()

@@ -29,7 +29,7 @@ from penstock.engines.slurm.lives import Happening, Life, happenings
 from penstock.engines.slurm.newjobs import JOB_LABEL, SCHEDULER, new_job, pools_of
 from penstock.engines.slurm.nodes import SlurmNode, node_spec
 from penstock.engines.slurm.server import LiveJob
-from penstock.engines.slurm.shadow.standing import INCARNATION
+from penstock.engines.slurm.standing import INCARNATION
 from penstock.engines.slurm.states import exit_of, word_of
 from penstock.ports import Clock, EventReader, EventStore, FinishedJob
 

@@ -25,6 +25,7 @@ QUEUE = (
 """Columns of `squeue -O`, in this order."""
 UNTRACKED = (*QUEUE[:-1], Column("tres-per-node", 80), Column("tres-per-job", 80), QUEUE[-1])
 """The same where Slurm does not track GPUs (`AccountingStorageTRES`): then only what was asked for says them."""
+COMMENT = Column("Comment", 320)
 NODE_LIST = (Column("JobArrayID", 40), Column("NodeList", 60_000))
 """For the jobs whose nodes did not fit."""
 ACCOUNT = (
@@ -80,6 +81,8 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     gpus_asked: tuple[str, str] = ("", "")
     """For each node and for the job, where GPUs are not tracked."""
+    comment: str = ""
+    """Where it was asked for."""
 
     @property
     def key(self) -> JobKey:
@@ -145,6 +148,7 @@ def _job(row: dict[str, str], phase: Phase, *, code: int, signal: int, restarts:
         nodes=count_of(row["NumNodes"] or "1", NODES_MAX), tres=row["tres-alloc"],
         hosts="" if waits else row["NodeList"], code=code, signal=signal, restarts=restarts, features=row["Feature"],
         name=row["Name"], gpus_asked=(row.get("tres-per-node", ""), row.get("tres-per-job", "")),
+        comment=row.get("Comment", ""),
     )  # fmt: skip
 
 

@@ -7,7 +7,17 @@ from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
 from penstock.engines.slurm.commands import SlurmAway, SlurmCommands
-from penstock.engines.slurm.jobs import ACCOUNT, NODE_LIST, QUEUE, UNTRACKED, SlurmJob, Unread, of_accounts, of_queue
+from penstock.engines.slurm.jobs import (
+    ACCOUNT,
+    COMMENT,
+    NODE_LIST,
+    QUEUE,
+    UNTRACKED,
+    SlurmJob,
+    Unread,
+    of_accounts,
+    of_queue,
+)
 from penstock.engines.slurm.nodes import SlurmNode, read_nodes
 from penstock.engines.slurm.rows import account_rows, divider, queue_format, queue_rows
 
@@ -33,6 +43,8 @@ class SlurmConfig(NamedTuple):
     """Whether there is a slurmdbd, and so `sacct`."""
     gpus_tracked: bool = True
     """Whether Slurm counts the GPUs of jobs."""
+    index_max: int = 1000
+    """The highest index of an element of an array."""
 
 
 class QueueRead(NamedTuple):
@@ -56,11 +68,17 @@ NOTHING_READ = Begun(SlurmConfig("", "", 300, accounts=True), None)
 
 
 class SlurmReader:
-    """Reads one cluster. Every call raises SlurmAway where Slurm does not answer, or not as expected."""
+    """Reads one cluster. Every call raises SlurmAway where Slurm does not answer, or not as expected.
 
-    def __init__(self, commands: SlurmCommands, *, gpus_tracked: bool = True) -> None:
+    Args:
+        tagged: with the comments of jobs.
+    """
+
+    def __init__(self, commands: SlurmCommands, *, gpus_tracked: bool = True, tagged: bool = False) -> None:
         self.commands = commands
         self._columns = QUEUE if gpus_tracked else UNTRACKED
+        if tagged:
+            self._columns = (*self._columns[:-1], COMMENT, self._columns[-1])
 
     async def config(self) -> SlurmConfig:
         return config_of(await self.commands.run("scontrol", "show", "config"))
@@ -166,4 +184,5 @@ def config_of(text: str) -> SlurmConfig:
         int(age[0]) if age else 300,
         said.get("AccountingStorageType", "").endswith("slurmdbd"),
         "gres/gpu" in said.get("AccountingStorageTRES", "gres/gpu"),
+        max(0, int(most) - 1) if (most := said.get("MaxArraySize", "")).isdecimal() else 1000,
     )

@@ -1,8 +1,9 @@
 """The server as the engine sees it; `control/slurm.py` is what stands behind it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import NodeReport, ReplicaKey
 from penstock.core.messages.requests import NewJob
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
@@ -48,8 +49,8 @@ class LiveJob(NamedTuple):
     """It waits, and its runs are over, since then (unix ms); 0: it has not run, or runs."""
 
 
-class ShadowServer(Protocol):
-    """What a shadow needs: nodes, what waits, where it started and how it ended. Answers come on the engine's loop."""
+class NodesServer(Protocol):
+    """What nodes need."""
 
     def on_hello(self, spec: NodeSpec, incarnation: Incarnation, session: NodeSession) -> None: ...
 
@@ -68,6 +69,20 @@ class ShadowServer(Protocol):
     def close(self, node: NodeName, why: str) -> None:
         """Close a node for new work; with '' open it."""
         ...
+
+
+class JobTerms(NamedTuple):
+    """What of a job is not in its starts."""
+
+    labels: Mapping[str, str]
+    time_limit_ms: int = 0
+    """0: none."""
+    account: str = ""
+    """Of the machines; '' for that of the server."""
+
+
+class ShadowServer(NodesServer, Protocol):
+    """What a shadow needs: nodes, what waits, where it started and how it ended. Answers come on the engine's loop."""
 
     def live(self) -> Iterable[LiveJob]:
         """Return the jobs of Slurm that have not ended; asked once, at the start."""
@@ -100,3 +115,31 @@ class ShadowServer(Protocol):
         ...
 
     def is_live(self, job_id: JobId) -> bool: ...
+
+
+class PassingServer(NodesServer, Protocol):
+    """What pass-through needs beside nodes. Answers come on the engine's loop."""
+
+    def cluster(self) -> str:
+        """Return the identity of the log: tags of jobs carry it."""
+        ...
+
+    def prepared(self, order: StartReplica) -> StartReplica:
+        """Return an order as its node needs it."""
+        ...
+
+    def terms(self, job_id: JobId) -> JobTerms | None:
+        """Return what of a job is not in its starts, None where it has ended."""
+        ...
+
+    def held_devices(self, node: NodeName) -> Collection[int]:
+        """Return the devices of a node that jobs of ours hold."""
+        ...
+
+    def cancel(self, job_id: JobId, reason: str, on_reply: Callable[[bool], None]) -> None:
+        """End a job. The answer: whether that is in the log."""
+        ...
+
+    def requeue(self, job_id: JobId, on_reply: Callable[[str], None]) -> None:
+        """Let a job wait again. The answer: '' when it does, else the code of why not."""
+        ...

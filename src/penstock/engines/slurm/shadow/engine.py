@@ -17,8 +17,8 @@ from penstock.engines.slurm.newjobs import pools_of
 from penstock.engines.slurm.nodes import SlurmNode
 from penstock.engines.slurm.reading import QueueRead, SlurmConfig, SlurmReader
 from penstock.engines.slurm.server import ShadowServer
-from penstock.engines.slurm.shadow.standing import StandingNodes
 from penstock.engines.slurm.shadow.tracks import Track, Tracks
+from penstock.engines.slurm.standing import StandingNodes
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from penstock.engines.slurm.jobs import SlurmJob, ask_of, less_of, user_of
 from penstock.engines.slurm.lives import goes_on
 from penstock.engines.slurm.newjobs import new_job
 from penstock.engines.slurm.server import LiveJob, Noted, Refused, ShadowServer
-from penstock.engines.slurm.shadow.standing import StandingNodes
+from penstock.engines.slurm.standing import StandingNodes
 from penstock.engines.slurm.states import exit_of, word_of
 
 log = logging.getLogger(__name__)

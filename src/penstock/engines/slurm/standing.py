@@ -5,23 +5,25 @@ A node keeps its lease for as long as Slurm lists it and does not call it down: 
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
 from penstock.core.messages.orders import Acknowledge, Order
-from penstock.core.messages.reports import NodeReport, ReplicaKey, ReplicaSeen, SeenState
+from penstock.core.messages.reports import NodeCheck, NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen, SeenState
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Epoch, Incarnation, NodeName
 from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.nodes import OthersLoad
 from penstock.engines.slurm.nodes import SlurmNode, node_spec
-from penstock.engines.slurm.server import ShadowServer
+from penstock.engines.slurm.server import NodesServer
 
 log = logging.getLogger(__name__)
 
 INCARNATION = Incarnation("slurm")
 """The same for ever: which processes are gone, Slurm says by the states of jobs."""
+NO_NODE = NodeName("")
 ALIVE_S = 5.0
 AGAIN_S = 1.0
 """A node whose session was closed says hello again after this long."""
@@ -43,7 +45,7 @@ class _Session:
             self.welcomed = False
             self._nodes.hello(self.name)
         for order in orders:
-            self._nodes.obey(order)
+            self._nodes.obey(order, self.name)
 
     def refuse(self, reason: str) -> None:
         log.warning("the server refuses a node", extra={"node": self.name, "reason": reason})
@@ -54,16 +56,24 @@ class _Session:
 
 
 class StandingNodes:
-    """The nodes. Everything runs on the engine's loop."""
+    """The nodes. Everything runs on the engine's loop.
 
-    def __init__(self, server: ShadowServer) -> None:
-        self._server = server
+    Args:
+        carry_out: does what an order asks for; None: nothing ever is.
+    """
+
+    def __init__(self, server: NodesServer, carry_out: Callable[[NodeName, Order], None] | None = None) -> None:
+        self._server, self._carry_out = server, carry_out
         self._specs: dict[NodeName, NodeSpec] = {}
         self._sessions: dict[NodeName, _Session] = {}
         self._standing: dict[NodeName, dict[ReplicaKey, SeenState]] = {}
         self._exits: dict[NodeName, dict[ReplicaKey, ExitInfo]] = {}
         self._of: dict[ReplicaKey, NodeName] = {}
         self._touched: dict[NodeName, None] = {}
+        self._others: dict[NodeName, OthersLoad] = {}
+        self._progress: dict[NodeName, list[ProgressSeen]] = {}
+        self._refused: dict[ReplicaKey, str] = {}
+        self._checks: dict[NodeName, NodeCheck] = {}
         self._seq = 0
         self.ended: list[ReplicaKey] = []
         """Replicas whose ends are in the log since this was last looked at."""
@@ -118,16 +128,50 @@ class StandingNodes:
         """Note how a replica ended; it is reported until the server has acknowledged it."""
         node = self._of[key]
         self._standing.get(node, {}).pop(key, None)
+        self._refused.pop(key, None)
         self._exits.setdefault(node, {})[key] = info
         self.touch(node)
 
     def node_of(self, key: ReplicaKey) -> NodeName:
         return self._of[key]
 
-    def obey(self, order: Order) -> None:
-        """Take an order. Nothing is ever carried out: that an end is in the log is all that concerns a shadow."""
-        if isinstance(order, Acknowledge) and (node := self._of.pop(order.key, None)) is not None:
-            self._exits.get(node, {}).pop(order.key, None)
+    def others(self, loads: Mapping[NodeName, OthersLoad]) -> None:
+        """Note what jobs of others hold of each node."""
+        for name in [name for name in self._specs if self._others.get(name) != loads.get(name, OthersLoad())]:
+            self._others[name] = loads.get(name, OthersLoad())
+            self.touch(name)
+
+    def advance(self, seen: Sequence[ProgressSeen]) -> None:
+        """Note what programs have reported; it is passed on once."""
+        for one in seen:
+            node = self._of.get(one.key)
+            if node is not None:
+                self._progress.setdefault(node, []).append(one)
+                self.touch(node)
+
+    def refuse(self, key: ReplicaKey, why: str) -> None:
+        """Note why a replica cannot be frozen."""
+        self._refused[key] = why
+        self.touch(self._of[key])
+
+    def checked(self, name: NodeName, check: NodeCheck) -> None:
+        """Note what a check of a node gave; it is passed on once."""
+        self._checks[name] = check
+        self.touch(name)
+
+    def state_of(self, key: ReplicaKey) -> SeenState | None:
+        """Return how a replica stands, None where it is not known or its end is in the log."""
+        node = self._of.get(key)
+        if node is None:
+            return None
+        return self._standing.get(node, {}).get(key, "exited")
+
+    def obey(self, order: Order, node: NodeName = NO_NODE) -> None:
+        """Take an order. That an end is in the log is all that concerns a shadow; others carry out the rest."""
+        if self._carry_out is not None and not isinstance(order, Acknowledge):
+            self._carry_out(node, order)
+        if isinstance(order, Acknowledge) and (place := self._of.pop(order.key, None)) is not None:
+            self._exits.get(place, {}).pop(order.key, None)
             self.ended.append(order.key)
 
     def touch(self, name: NodeName) -> None:
@@ -147,10 +191,20 @@ class StandingNodes:
 
     def _report(self, name: NodeName) -> NodeReport:
         self._seq += 1
-        seen = [ReplicaSeen(key, state) for key, state in self._standing.get(name, {}).items()]
+        here = self._standing.get(name, {}).items()
+        seen = [ReplicaSeen(key, state, refused=self._refused.get(key, "")) for key, state in here]
         seen += [ReplicaSeen(key, "exited", exit=info) for key, info in self._exits.get(name, {}).items()]
         replicas = tuple(sorted(seen, key=lambda one: one.key))
-        return NodeReport(name, INCARNATION, self._seq, inventory=True, replicas=replicas)
+        return NodeReport(
+            name,
+            INCARNATION,
+            self._seq,
+            inventory=True,
+            replicas=replicas,
+            progress=tuple(self._progress.pop(name, ())),
+            others=self._others.get(name),
+            check=self._checks.pop(name, None),
+        )
 
     @property
     def idle(self) -> bool:

@@ -1,0 +1,1 @@
+"""Jobs passed on to Slurm, one `sbatch` each: Penstock orders, admits and bills, Slurm runs."""

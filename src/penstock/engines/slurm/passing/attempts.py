@@ -1,0 +1,150 @@
+"""An attempt of a job as a job of Slurm: what is known of it, and what its end means.
+
+Two witnesses: the files of its script (`spool.py`), which know codes and signals exactly, and Slurm, which knows why.
+The first alone is enough where a program ended by itself. Where something made it leave, or killed it, Slurm is asked.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec.structs import replace
+
+from penstock.core.messages.orders import StartReplica
+from penstock.core.messages.reports import ReplicaKey
+from penstock.core.model.ids import AttemptNumber, Rank
+from penstock.core.model.jobs import ExitInfo
+from penstock.engines.slurm.jobs import SlurmJob
+from penstock.engines.slurm.passing.options import COMMENT_MAX, tag_of
+from penstock.engines.slurm.passing.script import CLAIMED_CODE, NOT_SHARED_CODE
+from penstock.engines.slurm.passing.spool import AttemptKey, Ended, Started
+from penstock.engines.slurm.states import NOTES, exit_of, word_of
+
+State = Literal["gathering", "queued", "submitting", "unsure", "submitted"]
+"""`unsure`: sbatch did not answer, so it may be a job of Slurm or not."""
+NOT_BEGUN = ExitInfo(problem="it was stopped before it began", stop_sent=True)
+VANISHED = ExitInfo(problem="Slurm: it vanished: neither squeue nor sacct shows it")
+LOST = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "REVOKED", "REQUEUED", "REQUEUE_HOLD",
+                  "REQUEUE_FED", "SPECIAL_EXIT", "RECONFIG_FAIL"})  # fmt: skip
+"""States that are no fault of the job: it waits again, and its retries are left."""
+ELEMENTS_MAX = 500
+KILL_SIGNAL = 9
+
+
+class Attempt:
+    """One attempt. On the engine's loop."""
+
+    def __init__(self, key: AttemptKey, account: str) -> None:
+        self.key, self.account = key, account
+        self.state: State = "gathering"
+        self.number = ""
+        """Of its job in Slurm; '' until that is known."""
+        self.orders: dict[Rank, StartReplica] = {}
+        self.started: dict[ReplicaKey, Started] = {}
+        self.suspects: dict[ReplicaKey, tuple[Ended, float]] = {}
+        """Ends of which Slurm is asked the cause, and since when (s)."""
+        self.kill_at_s: dict[ReplicaKey, float] = {}
+        """When what was asked to stop is killed."""
+        self.asked: set[ReplicaKey] = set()
+        self.killed: set[ReplicaKey] = set()
+        self.line: SlurmJob | None = None
+        self.since_s = 0.0
+        """When it got into its present state, or into what its line says."""
+        self.looks = 0
+        """Refreshes that have found it over, or missing, since then."""
+        self.busy = False
+        """Something is being done for it, beside the loop."""
+        self.forced = False
+
+    @property
+    def stopping(self) -> bool:
+        return bool(self.kill_at_s)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all its starts have come."""
+        return bool(self.orders) and len(self.orders) == next(iter(self.orders.values())).world_size
+
+    @property
+    def gang(self) -> bool:
+        return len(self.orders) > 1 or len(self.started) > 1
+
+    def replicas(self) -> list[StartReplica]:
+        return [self.orders[rank] for rank in sorted(self.orders)]
+
+    def named(self, key: ReplicaKey) -> bool:
+        return AttemptKey(key.job_id, key.attempt) == self.key
+
+    def enter(self, state: State, now_s: float) -> None:
+        self.state, self.since_s, self.looks = state, now_s, 0
+
+
+def attempt_key(key: ReplicaKey) -> AttemptKey:
+    return AttemptKey(key.job_id, key.attempt)
+
+
+def group_of(first: Attempt, queue: Sequence[Attempt], cluster: str, index_max: int) -> list[Attempt]:
+    """Return the attempts that go into one job of Slurm with the first: elements of its array on its nodes.
+
+    Args:
+        index_max: the highest index that Slurm takes.
+    """
+    order = first.orders[Rank(0)]
+    if order.array_id is None or order.array_index > index_max:
+        return [first]
+    wanted, group = _shape(first), [first]
+    for other in queue:
+        one = other.orders[Rank(0)]
+        if other is first or one.array_id != order.array_id or one.array_index > index_max or _shape(other) != wanted:
+            continue
+        if len(group) == ELEMENTS_MAX or len(tag_of(cluster, [a.replicas() for a in (*group, other)])) > COMMENT_MAX:
+            break
+        group.append(other)
+    return sorted(group, key=lambda one: one.orders[Rank(0)].array_index)
+
+
+def _shape(attempt: Attempt) -> list[StartReplica]:
+    """Return the starts without what may differ between the elements of one job of Slurm."""
+    return [
+        replace(one, key=ReplicaKey(one.key.job_id.__class__(0), AttemptNumber(0), one.key.rank), array_index=0,
+                mark="", name="", master_port=0, env=(), devices=(0,) * len(one.devices))
+        for one in attempt.replicas()
+    ]  # fmt: skip
+
+
+def info_of(ended: Ended, *, stopping: bool) -> ExitInfo:
+    """Return how a program ended. What ended without having got the signal of a stop has ended by itself."""
+    return ExitInfo(ended.code, ended.signal, stop_sent=stopping and bool(ended.stopped or ended.signal == KILL_SIGNAL))
+
+
+def is_suspect(ended: Ended, *, stopping: bool) -> bool:
+    """Return whether Slurm is asked for the cause: a stop that is not ours, or a kill that nobody here asked for."""
+    return not stopping and (bool(ended.stopped) or KILL_SIGNAL in (ended.signal, (ended.code or 0) - 128))
+
+
+def explained(ended: Ended, line: SlurmJob) -> ExitInfo | None:
+    """Return how a program ended whose job Slurm says something of; None: it was cancelled there."""
+    info, word = info_of(ended, stopping=False), word_of(line.state)
+    if word == "CANCELLED":
+        return None
+    saved = ", it had saved" if info.code == 0 else ""
+    if word in LOST:
+        return ExitInfo(problem=f"Slurm: {NOTES.get(word, word.lower())}{saved}")
+    if word == "TIMEOUT" and info.code == 0:
+        return ExitInfo(problem=f"Slurm: its limit of time was reached{saved}")
+    note = NOTES.get(word, "")
+    return replace(info, note=note, observed=True) if note else info
+
+
+def info_of_word(line: SlurmJob, spool: str) -> ExitInfo | None:
+    """Return how a program ended of which its script has said nothing; None: it was cancelled in Slurm."""
+    word = word_of(line.state)
+    if word == "CANCELLED":
+        return None
+    if word in LOST or line.phase == "again":
+        where = f" on {line.hosts}" if line.hosts and word != "PREEMPTED" else ""
+        return ExitInfo(problem=f"Slurm: {NOTES.get(word, word.lower())}{where}")
+    if word == "FAILED" and line.code == NOT_SHARED_CODE:
+        return ExitInfo(problem=f"{spool} is not there on {line.hosts}: all nodes must share it with the server")
+    if word == "FAILED" and line.code == CLAIMED_CODE:
+        return ExitInfo(problem="Slurm: another job had this attempt, and has said nothing of its end")
+    return exit_of(line.state, line.code, line.signal)
