@@ -1,0 +1,171 @@
+"""Jobs passed on to a real Slurm: each becomes one of its jobs, with its own end, also where servers die meanwhile."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.core.model import events as ev
+from tests.engines.slurm.cluster import SlurmCluster, until
+from tests.engines.slurm.passed import passing
+
+SAVES = "trap 'echo saved; exit 0' TERM; echo began; while :; do sleep 0.1; done"
+
+
+@pytest.fixture
+def server(slurm: SlurmCluster, tmp_path: Path):
+    with passing(slurm, tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("command", "ended"),
+    [
+        ("exit 0", ("succeeded", "")),
+        ("exit 3", ("failed", "exit 3")),
+        ("exit 137", ("failed", "exit 137")),
+        ("kill -KILL $$", ("failed", "signal 9")),
+        ("kill -SEGV $$", ("failed", "signal 11")),
+    ],
+)
+def test_codes_and_signals_come_back_as_they_were(server, command, ended):
+    (job,) = server.submit(command)
+    assert server.end(job) == ended
+
+
+def test_a_job_is_one_job_of_slurm_and_finds_its_variables(server):
+    (job,) = server.submit("pwd; echo $PENSTOCK_JOB_ID $PENSTOCK_ATTEMPT $RANK $WORLD_SIZE $A; sleep 300",
+                           env={"A": "it's"}, devices=2, cpus=2, time_limit="1h", name="one job")  # fmt: skip
+    server.running(job)
+    number = server.number(job)
+    assert list(server.slurm.states()).count(number) == 1
+    said = server.slurm.run("squeue", "-h", "-j", number, "-o", "%j|%C|%b|%l|%T")
+    assert said.strip() == "one_job|2|gres:gpu:2|1:03:00|RUNNING"
+    until("output", lambda: "it's" in server.output(job))
+    assert server.output(job) == f"{server.data.job(job)}\n{job} 1 0 1 it's\n"
+    server.cancel(job)
+    assert server.end(job)[0] == "cancelled"
+    until("its end in Slurm", lambda: server.slurm.states()[number] not in ("RUNNING", "COMPLETING"))
+
+
+def test_an_array_stays_an_array(server):
+    jobs = server.submit("echo $PENSTOCK_ARRAY_INDEX $SLURM_ARRAY_TASK_ID; exit $PENSTOCK_ARRAY_INDEX", array=3)
+    assert [server.end(job) for job in jobs] == [("succeeded", ""), ("failed", "exit 1"), ("failed", "exit 2")]
+    assert [server.output(job) for job in jobs] == ["0 0\n", "1 1\n", "2 2\n"]
+    numbers = [number for number in server.slurm.states() if "_" in number]
+    assert {number.partition("_")[2] for number in numbers} >= {"0", "1", "2"}
+    assert len({number.partition("_")[0] for number in numbers}) == 1, "one sbatch"
+
+
+def test_ranks_of_a_gang_start_where_they_were_placed(server):
+    (job,) = server.submit("echo $RANK $WORLD_SIZE $LOCAL_RANK $NODE_RANK $SLURMD_NODENAME; exit $RANK",
+                           replicas=5, cpus=2)  # fmt: skip
+    state, _ = server.end(job)
+    assert state == "failed"
+    (allocated,) = server.events(ev.AttemptAllocated, job)
+    said = [server.output(job, rank=rank).split() for rank in range(5)]
+    assert [(int(rank), node) for rank, _, _, _, node in said] == [
+        (rank, place.node) for rank, place in enumerate(allocated.places)
+    ]
+    assert sorted(server.exits(job)) == [(1, 0, "exit 0"), *[(1, rank, f"exit {rank}") for rank in range(1, 5)]]
+
+
+def test_a_stop_lets_a_program_save_and_one_that_does_not_is_killed(server):
+    (saves,) = server.submit(SAVES, grace="20s")
+    (stays,) = server.submit("trap '' TERM; echo began; while :; do sleep 0.1; done", grace="1s")
+    for job in (saves, stays):
+        server.running(job)
+        until("its trap", lambda job=job: "began" in server.output(job))
+        server.cancel(job)
+    assert [server.end(job)[0] for job in (saves, stays)] == ["cancelled", "cancelled"]
+    assert server.output(saves).endswith("saved\n")
+    assert (server.exits(saves), server.exits(stays)) == ([(1, 0, "exit 0")], [(1, 0, "signal 9")])
+
+
+def test_a_job_that_slurm_has_not_begun_is_withdrawn(server):
+    slurm = server.slurm
+    slurm.run("scontrol", "update", "partition=main", "state=down")
+    try:
+        (job,) = server.submit("echo ran")
+        server.until("a job of Slurm", lambda: server.engine.attempts and server.number(job))
+        server.cancel(job)
+        assert server.end(job)[0] == "cancelled"
+    finally:
+        slurm.run("scontrol", "update", "partition=main", "state=up")
+    assert not list(server.data.job(job).glob("*.log"))
+
+
+def test_what_slurm_refuses_fails_with_its_words(server):
+    (job,) = server.submit("true", labels={"slurm.partition": "nowhere"})
+    state, reason = server.end(job)
+    assert state == "failed"
+    assert "nvalid partition" in reason
+
+
+def test_a_job_cancelled_in_slurm_is_cancelled_here(server):
+    (job,) = server.submit(SAVES)
+    server.running(job)
+    until("its trap", lambda: "began" in server.output(job))
+    server.slurm.run("scancel", server.number(job))
+    assert server.end(job)[0] == "cancelled"
+
+
+def test_a_job_that_slurm_preempts_saves_waits_and_goes_on(server):
+    slurm = server.slurm
+    (job,) = server.submit(f"[ $PENSTOCK_ATTEMPT = 1 ] || exit 0; {SAVES}", cpus=4, grace="20s", replicas=4)
+    server.running(job)
+    until("its traps", lambda: all("began" in server.output(job, rank=rank) for rank in range(4)))
+    other = slurm.submit("sleep 2", "-p", "urgent", "-N4", "--ntasks-per-node=4", "--mem-per-cpu=10")
+    assert server.end(job) == ("succeeded", "")
+    slurm.wait(other, "COMPLETED")
+    assert server.output(job).endswith("saved\n")
+    (first, _) = server.events(ev.AttemptEnded, job)
+    assert (first.outcome, first.detail) == ("lost", "Slurm: preempted, it had saved")
+
+
+def test_a_server_that_dies_finds_its_jobs_again(slurm, tmp_path):
+    with passing(slurm, tmp_path) as first:
+        (ends,) = first.submit("while [ ! -e gate ]; do sleep 0.1; done; exit 5")
+        (gang,) = first.submit("while [ ! -e gate ]; do sleep 0.1; done; exit $RANK", replicas=3)
+        (over,) = first.submit("exit 4")
+        elements = first.submit(SAVES, array=2)
+        for job in (ends, gang, *elements):
+            first.running(job)
+        assert first.end(over) == ("failed", "exit 4")
+        first.die()
+        (first.data.job(ends) / "gate").touch()
+        (first.data.job(gang) / "gate").touch()
+        until("an end that nobody hears", lambda: list((first.data.root / "slurm" / "own" / "news").glob("*.end.*")))
+    with passing(slurm, tmp_path) as second:
+        assert second.end(ends) == ("failed", "exit 5")
+        assert second.end(gang)[0] == "failed"
+        assert sorted(text for _, _, text in second.exits(gang)) == ["exit 0", "exit 1", "exit 2"]
+        for job in elements:
+            second.cancel(job)
+        assert [second.end(job)[0] for job in elements] == ["cancelled", "cancelled"]
+        assert [len(second.events(ev.AttemptAllocated, job)) for job in (ends, gang, over, *elements)] == [1] * 5
+        assert second.output(elements[1]).endswith("saved\n")
+
+
+def test_load_of_others_is_seen(server):
+    slurm = server.slurm
+    others = slurm.submit("sleep 300", "--mem=1000", "-w", "n2", "-c3", "--gres=gpu:3")
+    slurm.wait(others, "RUNNING")
+    server.engine.hurry()
+    until("load", lambda: len(server.state.nodes["n2"].others.devices) == 3)
+    assert server.state.nodes["n2"].others.host.cpu_milli == 3000
+    (job,) = server.submit("echo $SLURMD_NODENAME", replicas=3, devices=3)
+    assert server.end(job) == ("succeeded", "")
+    assert sorted(server.output(job, rank=rank).strip() for rank in range(3)) == ["n1", "n3", "n4"]
+
+
+def test_a_script_submitted_twice_runs_once(server):
+    slurm = server.slurm
+    (job,) = server.submit("echo ran; sleep 1")
+    server.running(job)
+    number = server.number(job)
+    script = slurm.run("scontrol", "write", "batch_script", number, "-")
+    again = slurm.submit(script.partition("\n")[2], "--mem=10", "-o", "/dev/null")
+    slurm.wait(again, "FAILED")
+    assert "75:0" in slurm.run("scontrol", "show", "job", str(again))
+    assert server.end(job) == ("succeeded", "")
+    assert server.output(job) == "ran\n"
