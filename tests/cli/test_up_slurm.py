@@ -47,7 +47,10 @@ def test_jobs_of_slurm_are_explained_and_no_command_reaches_them(alone, slurm):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--engine", "slurm"), "--engine slurm needs --shadow"),
+        (("--engine", "slurm"), "--engine slurm needs --shadow or --pass-through"),
+        (("--engine", "slurm", "--shadow", "--pass-through"), "--shadow and --pass-through exclude each other"),
+        (("--pass-through",), "--pass-through needs --engine slurm"),
+        (("--shared", "/tmp"), "--shared needs --engine slurm"),
         (("--engine", "slurm", "--shadow", "--context", "lab"), "--context needs --engine kubernetes"),
         (("--engine", "slurn", "--shadow"), "--engine is 'slurn', expected local or kubernetes or slurm"),
         (("--engine", "slurm", "--shadow", "--refresh", "1"), "--refresh"),

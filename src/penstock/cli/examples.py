@@ -143,6 +143,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "penstock up --engine kubernetes",
         "penstock up --engine kubernetes --shadow",
         "penstock up --engine slurm --shadow",
+        "penstock up --engine slurm --pass-through --shared /shared/penstock",
     ),
     "down": ("penstock down",),
     "store backup": ("penstock store backup log.penstock",),
