@@ -34,6 +34,12 @@ OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 QueueConfigOption = Annotated[
     str, typer.Option(help="ConfigMap of that namespace with the key queues.yaml, followed; empty: none.")
 ]
+SwitchOption = Annotated[
+    bool, typer.Option("--switch-store", help="Leave the data folder's present log behind for that of --store.")
+]
+StandbyOption = Annotated[
+    bool, typer.Option("--standby", help="Start as a standby of the leading server; needs a store.")
+]
 ShadowOption = Annotated[
     bool, typer.Option("--shadow", help="Only watch what other schedulers do in the cluster; write nothing to it.")
 ]
@@ -80,12 +86,8 @@ def up(
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow plain HTTP beyond this machine.")] = False,
     limits: Annotated[Path | None, typer.Option(help="Limits of requests and connections (YAML).")] = None,
     store: StoreOption = None,
-    switch: Annotated[
-        bool, typer.Option("--switch-store", help="Leave the data folder's present log behind for that of --store.")
-    ] = False,
-    standby: Annotated[
-        bool, typer.Option("--standby", help="Start as a standby of the leading server; needs a store.")
-    ] = False,
+    switch: SwitchOption = False,
+    standby: StandbyOption = False,
     engine: Annotated[str, typer.Option(help="What runs the jobs: local, kubernetes (pods), or slurm.")] = "local",
     kubeconfig: Annotated[
         Path | None,
