@@ -69,6 +69,7 @@ EVENT_FIELDS = {
     "DeviceClosed.code": "name of the fault; `closed` where a user closed it and there was none",
     "NodeDrainChanged.draining": "whether it is closed",
     "OthersLoadChanged.load": "what they hold",
+    "NodeLeaveNoted.leaves_ms": "unix ms; 0: it stays",
     "HostLoadNoted.load": "beyond what its jobs were given, by measurement, and points for past performance",
     "InstancesChanged.instances": "of each device that can be divided",
     "NodeChecked.passed": "whether it is as it should be",

@@ -308,7 +308,7 @@ class Controller:
             case msg.AskCheckpoint():
                 problem = requests.may_ask_checkpoint(self.state, request.job_id)
                 return Refusal("conflict", (problem,)) if problem else msg.Done()
-            case msg.Drain():
+            case msg.Drain() | msg.NoteNodeLeaves():
                 return msg.Done(single.drained(tx, request))
             case msg.ChangeDevice():
                 return single.device_changed(tx, request)

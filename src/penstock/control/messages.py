@@ -62,6 +62,16 @@ class Drain(msgspec.Struct, frozen=True):
     """As of `Cancel`, of the node."""
 
 
+class NoteNodeLeaves(msgspec.Struct, frozen=True):
+    """Log when a node will go."""
+
+    node: NodeName
+    leaves_ms: int
+    """By then its jobs have to have left it (unix ms); 0: it stays."""
+    stays_ms: int = 0
+    """How long such a node stays in all."""
+
+
 class ChangeDevice(msgspec.Struct, frozen=True):
     """Open a device of a node, or close it."""
 
@@ -138,6 +148,7 @@ class NoteAccess(msgspec.Struct, frozen=True):
 Request = (
     NoteCapacity
     | NoteAccess
+    | NoteNodeLeaves
     | Submit
     | SeenStart
     | Cancel

@@ -6,7 +6,7 @@ from penstock.core.lifecycle.device_health import close_by_hand, has_device, ope
 from penstock.core.lifecycle.draining import drain
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.requests import Refusal
-from penstock.core.model.events import JobProtected
+from penstock.core.model.events import JobProtected, NodeLeaveNoted
 from penstock.core.state.state import State
 
 
@@ -22,8 +22,10 @@ def refused(state: State, request: msg.Request) -> Refusal | None:
     return Refusal(changed.code, (changed,)) if changed is not None else None
 
 
-def drained(tx: Transaction, request: msg.Drain) -> bool:
-    """Close a node, or open it again; return whether there is such a node."""
+def drained(tx: Transaction, request: msg.Drain | msg.NoteNodeLeaves) -> bool:
+    """Close a node, open it again, or note when it goes; return whether there is such a node."""
+    if isinstance(request, msg.NoteNodeLeaves):
+        return _leave_noted(tx, request)
     return drain(
         tx,
         request.node,
@@ -33,6 +35,15 @@ def drained(tx: Transaction, request: msg.Drain) -> bool:
         evict=request.evict,
         evict_at_ms=request.evict_at_ms,
     )
+
+
+def _leave_noted(tx: Transaction, request: msg.NoteNodeLeaves) -> bool:
+    known = tx.state.nodes.get(request.node)
+    if known is None:
+        return False
+    if (known.leaves_ms, known.stays_ms) != (request.leaves_ms, request.stays_ms):
+        tx.emit(NodeLeaveNoted(request.node, request.leaves_ms, request.stays_ms))
+    return True
 
 
 def device_changed(tx: Transaction, request: msg.ChangeDevice) -> msg.DeviceChanged | msg.Done:

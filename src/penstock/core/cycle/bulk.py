@@ -65,7 +65,7 @@ class SingleJobPlanner:
         )
 
     def _start(self, snapshot: Snapshot, now_ms: int, shapes: Shapes) -> Start | None:
-        others = snapshot.beneficiaries or snapshot.elastic or snapshot.suspended
+        others = snapshot.beneficiaries or snapshot.elastic or snapshot.suspended or snapshot.leaving
         if others or len(snapshot.classes) != 1 or len(snapshot.classes[0][2]) != 1:
             return None
         _, key, (job,) = snapshot.classes[0]

@@ -7,6 +7,7 @@ from penstock.core.cycle.bulk import start_in_bulk
 from penstock.core.cycle.grow import ElasticGrowth
 from penstock.core.cycle.resume import Resumer
 from penstock.core.cycle.strategy import Strategy
+from penstock.core.cycle.windows import keep_windows
 from penstock.core.cycle.workspace import Placed, Workspace
 from penstock.core.model.ids import ClassId, JobId, PoolName, QueueName
 from penstock.core.model.jobs import Job, RequestClass
@@ -18,7 +19,6 @@ from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.order.walk import ClassCursor
 from penstock.core.place.candidates import CandidateHeap
 from penstock.core.place.gang import Counted, GangPlacer
-from penstock.core.place.holds import CapacityHold
 from penstock.core.preempt.preemptor import Preemptor
 from penstock.core.preempt.rights import lowest_within_guarantee
 
@@ -62,8 +62,8 @@ class Cycle:
         self._shortages: dict[AlikeButSize, _Shortage] = {}
 
     def run(self) -> Plan:
-        # 1. Keep the nodes of reserved windows for their tenants.
-        self._keep_windows()
+        # 1. Keep the nodes of reserved windows for their tenants, and nodes that go from jobs that have to stay.
+        keep_windows(self._snapshot, self._now_ms, self._cluster, self._holds)
         # 2. Start beneficiaries of preemptions, or hold for them what their victims have not released yet.
         self._keep_rooms()
         # 3. Start the job of each pool that has starved longest, or keep room for it alone.
@@ -187,21 +187,6 @@ class Cycle:
         return first_ms
 
     # Before the walk.
-
-    def _keep_windows(self) -> None:
-        """Keep the nodes of reservations: in the window for its tenant alone, before it from jobs that run into it."""
-        for kept in self._snapshot.config.reservations:
-            if kept.end_ms <= self._now_ms:
-                continue
-            for name in kept.nodes:
-                node = self._cluster.index.get(name)
-                if node is None:
-                    continue
-                theirs = self._cluster.free_of(node)._replace(kept_for=kept.tenant)
-                if kept.start_ms <= self._now_ms:
-                    self._cluster.change(node, theirs)
-                else:
-                    self._holds.claim(node, CapacityHold(kept.start_ms, theirs, None))
 
     def _keep_rooms(self) -> None:
         """Start beneficiaries, or hold for them what is being freed: each in its own room before any elsewhere."""

@@ -10,6 +10,7 @@ from penstock.core.cycle.bulk import SingleJobPlanner
 from penstock.core.cycle.cycle import Cycle
 from penstock.core.cycle.reservations import Openings
 from penstock.core.cycle.strategy import StrategySettings, strategy_of, strategy_settings
+from penstock.core.cycle.windows import has_to_stay, longest_stay_ms
 from penstock.core.cycle.workspace import Workspace
 from penstock.core.model.cluster import ClusterConfig, Pool, Reservation
 from penstock.core.model.ids import NodeName, PoolName, TenantName
@@ -46,12 +47,13 @@ class Planner:
         self._totals: tuple[object, dict[PoolName, UsedAmounts], UsedAmounts] = (None, {}, UsedAmounts())
         self._emptied: tuple[object, object, tuple[Reservation, ...], ClusterIndex] = (None, None, (), ClusterIndex())
         """The nodes as if nothing ran, and of which nodes, parts of devices and reservations."""
-        self._placers: dict[tuple[GangAsk, TenantName], GangPlacer] = {}
+        self._placers: dict[tuple[GangAsk, TenantName, bool], GangPlacer] = {}
         """Shapes ready to be placed: classes that differ in length or queue alone have the same."""
         self._openings = Openings()
         self._latest: dict[int, tuple[RequestClass, list[GangPlacer]]] = {}
         """Shapes of classes by their identity, of the present generation of the index."""
         self._generation = -1
+        self._stays_ms = 0
 
     def plan(self, snapshot: Snapshot, now_ms: int) -> Plan:
         """Return the decisions of one cycle."""
@@ -69,8 +71,11 @@ class Planner:
             self._placers.clear()
             self._generation = -1
         self.cluster.sync(snapshot.nodes, snapshot.free, self._changed(snapshot))
-        if self.cluster.generation != self._generation or len(self._latest) > CLASSES_KEPT:
-            self._generation = self.cluster.generation
+        stays_ms = longest_stay_ms(snapshot)
+        if (self.cluster.generation, stays_ms) != (self._generation, self._stays_ms) or len(
+            self._latest
+        ) > CLASSES_KEPT:
+            self._generation, self._stays_ms = self.cluster.generation, stays_ms
             self._latest.clear()
         totals, whole = self.totals(snapshot)
         strategy = strategy_of(snapshot, totals, self.cluster.free_milli, self._thresholds)
@@ -108,14 +113,15 @@ class Planner:
         """Return the shapes that jobs of the class accept, in order, ready to be placed."""
         known = self._latest.get(id(key))
         if known is None or known[0] is not key:
-            shapes = [self._shape(ask, key.tenant) for ask in (key.ask, *key.alternatives)]
+            stays = has_to_stay(key, self._stays_ms)
+            shapes = [self._shape(ask, key.tenant, stays=stays) for ask in (key.ask, *key.alternatives)]
             known = self._latest[id(key)] = (key, shapes)
         return known[1]
 
-    def _shape(self, ask: GangAsk, tenant: TenantName) -> GangPlacer:
-        known = self._placers.get((ask, tenant))
+    def _shape(self, ask: GangAsk, tenant: TenantName, *, stays: bool) -> GangPlacer:
+        known = self._placers.get((ask, tenant, stays))
         if known is None or known.generation != self.cluster.generation:
-            known = self._placers[ask, tenant] = GangPlacer(ask, self.cluster, tenant)
+            known = self._placers[ask, tenant, stays] = GangPlacer(ask, self.cluster, tenant, stays=stays)
         return known
 
 

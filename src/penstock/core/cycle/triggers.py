@@ -17,6 +17,7 @@ _WAKES = {
     ev.NodeReady,
     ev.NodeLost,
     ev.NodeDrainChanged,
+    ev.NodeLeaveNoted,
     ev.NodeChecked,
     ev.DeviceClosed,
     ev.DeviceOpened,

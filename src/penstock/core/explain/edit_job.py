@@ -29,8 +29,8 @@ def alternatives(search: Search) -> Edits:
 
 def preemptible(search: Search) -> Edits:
     pool = search.scene.pool
-    matters = not search.spec.preemptible and pool is not None and pool.reserve_milli > 0
-    if matters and search.starts(replace(search.spec, preemptible=True)):
+    matters = pool is not None and (pool.reserve_milli > 0 or bool(search.scene.snapshot.leaving))
+    if matters and not search.spec.preemptible and search.starts(replace(search.spec, preemptible=True)):
         yield request("preemptible", False, True, "preemptible: true")
 
 
@@ -52,6 +52,7 @@ def length(search: Search) -> Edits:
     scene = search.scene
     starts = [r.start_ms for r in scene.base.reserved if r.job_id != scene.job.id]
     starts += [w.start_ms for w in scene.config.reservations if w.tenant != scene.tenant]
+    starts += [scene.snapshot.nodes[name].leaves_ms for name in scene.snapshot.leaving]
     present = scene.key.length_ms
     for gap_ms in sorted({s - scene.now_ms for s in starts if s > scene.now_ms}, reverse=True):
         limit_ms = _rounded_within(gap_ms)

@@ -1,13 +1,13 @@
 """Constraints before a job's turn: dependencies, its back-off, jobs ahead in its queue, room kept for others."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from heapq import merge
 from itertools import chain, islice
 
 from penstock.core.explain.scene import Scene
 from penstock.core.model.explanation import Awaiting, Constraint
-from penstock.core.model.ids import JobId
+from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Job
 from penstock.core.model.quantities import format_duration, listed
 from penstock.core.model.words import agree, counted
@@ -168,6 +168,20 @@ def kept(scene: Scene) -> Iterator[tuple[Constraint, tuple[JobId, ...]]]:
             text = f"{listed(names)}: reserved for another tenant in {format_duration(left_ms)}, "
             text += "and it might still run then"
             yield Constraint("kept_back", text, left_ms, "ms", f"{RESERVATION}{window.name}"), ()
+    yield from ((one, ()) for one in _leaving(scene, nodes))
+
+
+def _leaving(scene: Scene, nodes: Set[str]) -> Iterator[Constraint]:
+    """Yield the nodes that go before the job would have ended, together: the last of them goes last."""
+    names = sorted(nodes & set(scene.snapshot.leaving))
+    if not names:
+        return
+    left_ms = max(0, max(scene.snapshot.nodes[NodeName(name)].leaves_ms for name in names) - scene.now_ms)
+    goes = agree(f"go in {format_duration(left_ms)} at the latest", len(names))
+    text = f"{listed(names)} {goes}, and it might still run then"
+    if not scene.job.spec.preemptible:
+        text += ", though it must not be preempted"
+    yield Constraint("kept_back", text, left_ms, "ms", listed(names))
 
 
 def _nodes_kept(scene: Scene) -> set[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from penstock.core.cycle.planner import Planner
+from penstock.core.cycle.windows import has_to_stay, longest_stay_ms
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, RequestClass
 from penstock.core.model.plan import Plan, QuotaExceeded
@@ -144,7 +145,8 @@ class Scene:
 
     @cached_property
     def needs(self) -> tuple[tuple[Need, int], ...]:
-        return needs_of(self.gang, self.tenant)
+        stays = has_to_stay(self.key, longest_stay_ms(self.snapshot)) if self.snapshot.leaving else False
+        return needs_of(self.gang, self.tenant, stays=stays)
 
     @cached_property
     def open_nodes(self) -> list[int]:

@@ -116,6 +116,10 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """Since it was closed."""
     evict_at_ms: int = 0
     """While it is closed: work that still runs there then is asked to move; 0: never."""
+    leaves_ms: int = 0
+    """When its jobs have to have left it, for it is lent for a time (unix ms); 0: it stays."""
+    stays_ms: int = 0
+    """How long such a node stays in all."""
     shut_to: tuple[TenantName, ...] = ()
     """Tenants that get no new work here because of their own jobs' claims; ascending."""
     checked_ms: int = 0

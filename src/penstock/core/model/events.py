@@ -38,6 +38,7 @@ from penstock.core.model.node_events import HostLoadNoted as HostLoadNoted
 from penstock.core.model.node_events import InstancesChanged as InstancesChanged
 from penstock.core.model.node_events import NodeChecked as NodeChecked
 from penstock.core.model.node_events import NodeDrainChanged as NodeDrainChanged
+from penstock.core.model.node_events import NodeLeaveNoted as NodeLeaveNoted
 from penstock.core.model.node_events import NodeLost as NodeLost
 from penstock.core.model.node_events import NodeReady as NodeReady
 from penstock.core.model.node_events import NodeRegistered as NodeRegistered
@@ -374,6 +375,7 @@ AnyEvent = (
     | NodeDrainChanged
     | NodeStruck
     | OthersLoadChanged
+    | NodeLeaveNoted
     | HostLoadNoted
     | NodeShut
     | NodeChecked

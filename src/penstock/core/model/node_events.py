@@ -58,6 +58,16 @@ class OthersLoadChanged(Event, tag=True, frozen=True, omit_defaults=True):
     load: OthersLoad
 
 
+class NodeLeaveNoted(Event, tag=True, frozen=True, omit_defaults=True):
+    """It is known when a node will go: others have lent it for a time."""
+
+    node: NodeName
+    leaves_ms: int
+    """By then its jobs have to have left it (unix ms); 0: it stays."""
+    stays_ms: int = 0
+    """How long such a node stays in all: the longest that a job can be there at a time."""
+
+
 class HostLoadNoted(Event, tag=True, frozen=True, omit_defaults=True):
     """The CPUs, memory or bandwidth of a node are used otherwise than noted before, or its past performance differs.
 

@@ -9,6 +9,7 @@ REASON_TEXT: dict[str, str] = {
     "node_lost": "are lost",
     "node_joining": "are joining",
     "node_draining": "are being drained",
+    "node_leaving": "go before it would have ended",
     "reserved": "are reserved for another tenant",
     "node_shut_to_tenant": "take no work of this tenant until checked: its jobs claimed failures there",
     "label": "do not have the labels wanted",

@@ -11,7 +11,8 @@ def agree(text: str, number: int) -> str:
     if number != 1:
         return text
     for plural, singular in (("have ", "has "), ("are ", "is "), ("belong ", "belongs "), ("do not", "does not"),
-                             ("take ", "takes "), ("come", "comes"), ("declare ", "declares ")):  # fmt: skip
+                             ("take ", "takes "), ("come", "comes"), ("declare ", "declares "),
+                             ("go ", "goes ")):  # fmt: skip
         if text.startswith(plural):
             return singular + text[len(plural) :]
     return text

@@ -145,6 +145,8 @@ class NodeCapacity(NamedTuple):
     """How its host is really used (`HostLoad.key`); empty where that is not noted."""
     present: tuple[tuple[int, Instances], ...] = ()
     """The MIG instances that are on each device, held or idle; ascending by device."""
+    leaving: bool = False
+    """The node will have gone: nothing may be there that has to stay."""
 
     @property
     def host(self) -> Resources:
@@ -228,6 +230,7 @@ class NodeCapacity(NamedTuple):
             tallied(self.repels, ask.repels, -sign) if ask.affinity else self.repels,
             self.load,
             self.present,
+            self.leaving,
         )
 
     def _fraction(

@@ -55,6 +55,8 @@ class Need(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     tenant: TenantName = TenantName("")
     """The job's tenant; matters on nodes that are reserved, or shut to some tenants."""
+    stays: bool = False
+    """It is not to be moved off a node that goes before it ends."""
 
     def accepts_labels(self, shape: NodeShape) -> bool:
         """Return whether the labels of a node satisfy all that is said of them."""
@@ -70,9 +72,9 @@ class Need(msgspec.Struct, frozen=True):
         return not shape.taints or not not_tolerated(shape.taints, (*self.tolerations, *self.each.tolerations))
 
 
-def needs_of(gang: GangAsk, tenant: TenantName = NOBODY) -> tuple[tuple[Need, int], ...]:
+def needs_of(gang: GangAsk, tenant: TenantName = NOBODY, *, stays: bool = False) -> tuple[tuple[Need, int], ...]:
     """Return the need of each group of the gang, and its number of replicas."""
-    where = (gang.pool, gang.labels_wanted, gang.labels_shunned, gang.label_terms, gang.tolerations, tenant)
+    where = (gang.pool, gang.labels_wanted, gang.labels_shunned, gang.label_terms, gang.tolerations, tenant, stays)
     return (
         (Need(gang.each, *where), gang.replicas),
         *((Need(group.each, *where), group.replicas) for group in gang.others),
@@ -101,6 +103,8 @@ def closed_refusal(need: Need, free: NodeCapacity) -> str:
         return "reserved"
     if free.shut_to and need.tenant in free.shut_to:
         return "node_shut_to_tenant"
+    if free.leaving and need.stays:
+        return "node_leaving"
     return beside_refusal(need.each, free)
 
 

@@ -54,11 +54,13 @@ class GangPlacer:
     __slots__ = ("_counted", "_ruled", "_selected", "cluster", "gang", "generation", "milli", "needs", "one", "single",
                  "view")  # fmt: skip
 
-    def __init__(self, gang: GangAsk, cluster: ClusterIndex, tenant: TenantName = _NOBODY) -> None:
+    def __init__(
+        self, gang: GangAsk, cluster: ClusterIndex, tenant: TenantName = _NOBODY, *, stays: bool = False
+    ) -> None:
         if gang.replicas < 1:
             raise ValueError(f"a gang of {gang.replicas} replicas: validation should have caught it")
         self.gang, self.cluster, self.generation = gang, cluster, cluster.generation
-        self.needs = needs_of(gang, tenant)
+        self.needs = needs_of(gang, tenant, stays=stays)
         wish = gang.topology
         spread = wish is not None and wish.scope == "spread" and gang.replica_total > 1
         within = wish is not None and wish.scope in ("switch", "rack")

@@ -267,6 +267,7 @@ def lesser(a: NodeCapacity, b: NodeCapacity) -> NodeCapacity:
     apart = "reserved" if a.kept_for and b.kept_for and a.kept_for != b.kept_for else ""
     return a._replace(
         closed=a.closed or b.closed or apart,
+        leaving=a.leaving or b.leaving,
         kept_for=a.kept_for or b.kept_for,
         shut_to=a.shut_to if a.shut_to == b.shut_to else tuple(sorted({*a.shut_to, *b.shut_to})),
         cpu_milli=min(a.cpu_milli, b.cpu_milli),

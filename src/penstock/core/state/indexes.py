@@ -65,6 +65,8 @@ class Indexes:
         self.loads: dict[NodeName, Load] = {}
         self.evicted_later: set[NodeName] = set()
         """Closed nodes whose jobs are asked to move at a time that was said."""
+        self.leaving: set[NodeName] = set()
+        """Nodes of which it is known when they go, and that are not lost."""
         self.with_closed: set[NodeName] = set()
         """Nodes with closed devices."""
         self.dependants = Dependants()
@@ -398,6 +400,7 @@ class Indexes:
         self.nodes = {node.spec.name: node for node in sorted(nodes, key=lambda node: node.spec.name)}
         self.free = ByNode((name, unheld(node, self._shape_of(node))) for name, node in self.nodes.items())
         self.evicted_later = {name for name, node in self.nodes.items() if node.draining and node.evict_at_ms > 0}
+        self.leaving = {name for name, node in self.nodes.items() if _leaves(node)}
         self.with_closed = {name for name, node in self.nodes.items() if node.devices_closed}
 
     def _shape_of(self, node: Node) -> NodeShape:
@@ -427,7 +430,12 @@ class Indexes:
             self.free = ByNode((n, self.free.get(n, free)) for n in self.nodes)
         self._set_free(name, free)
         (self.evicted_later.add if node.draining and node.evict_at_ms > 0 else self.evicted_later.discard)(name)
+        (self.leaving.add if _leaves(node) else self.leaving.discard)(name)
         (self.with_closed.add if node.devices_closed else self.with_closed.discard)(name)
+
+
+def _leaves(node: Node) -> bool:
+    return node.leaves_ms > 0 and node.state != "lost"
 
 
 def _more(old: tuple[tuple[Counted, int], ...], new: tuple[tuple[Counted, int], ...]) -> bool:

@@ -228,6 +228,9 @@ def waiting_jobs_are_indexed(state: State) -> Iterable[str]:
     evicted = {name for name, node in state.nodes.items() if node.draining and node.evict_at_ms > 0}
     if evicted != state.indexes.evicted_later:
         yield f"nodes with an evict time {sorted(state.indexes.evicted_later)} differ from {sorted(evicted)}"
+    leaving = {name for name, node in state.nodes.items() if node.leaves_ms > 0 and node.state != "lost"}
+    if leaving != state.indexes.leaving:
+        yield f"nodes that will go {sorted(state.indexes.leaving)} differ from {sorted(leaving)}"
 
 
 def arrays_keep_their_width(state: State) -> Iterable[str]:

@@ -21,7 +21,7 @@ def registered(node: Node | None, event: ev.NodeRegistered, time_ms: int) -> Nod
 
 NodeChange = (
     ev.NodeReady | ev.NodeDrainChanged | ev.NodeStruck | ev.NodeShut | ev.NodeChecked | ev.OthersLoadChanged
-    | ev.HostLoadNoted | ev.DeviceClosed | ev.DeviceCleared | ev.DeviceOpened | ev.InstancesChanged
+    | ev.NodeLeaveNoted | ev.HostLoadNoted | ev.DeviceClosed | ev.DeviceCleared | ev.DeviceOpened | ev.InstancesChanged
 )  # fmt: skip
 
 
@@ -42,6 +42,8 @@ def changed(node: Node, event: NodeChange, time_ms: int) -> Node:
             return _checked(node, event, time_ms)
         case ev.OthersLoadChanged():
             return replace(node, others=event.load)
+        case ev.NodeLeaveNoted():
+            return replace(node, leaves_ms=event.leaves_ms, stays_ms=event.stays_ms)
         case ev.HostLoadNoted():
             return replace(node, load=event.load)
         case ev.InstancesChanged():

@@ -57,6 +57,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Mean power of one held device (mW), by model, as far as measured."""
     pool_powers: PoolPowers = MappingProxyType({})
     """What one device in use is expected to draw (mW), by pool and model; of pools with a limit of power."""
+    leaving: tuple[NodeName, ...] = ()
+    """Nodes of which it is known when they go, by name."""
     changes: Sequence[NodeName] = ()
     """Nodes in the order in which their free capacity changed; the first `changes_count` count here."""
     changes_count: int = 0
@@ -99,6 +101,7 @@ def take_snapshot(state: State) -> Snapshot:
         typical=indexes.requests.typical,
         powers=indexes.powers.means(),
         pool_powers=indexes.powers.expected(state.config, indexes.nodes),
+        leaving=tuple(sorted(indexes.leaving)),
         changes=indexes.changes,
         changes_count=len(indexes.changes),
         held=held,
