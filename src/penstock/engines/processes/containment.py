@@ -4,6 +4,8 @@ Control groups where they can be written (version 2, or those trees of version 1
 environment mark, which a process that clears both can escape: the agent says which it uses.
 """
 
+import os
+
 from penstock.engines.processes.boxes import Containment
 from penstock.engines.processes.cgroup_v1 import CgroupV1 as CgroupV1
 from penstock.engines.processes.cgroup_v1 import find as _version_1
@@ -11,7 +13,12 @@ from penstock.engines.processes.cgroup_v2 import CgroupV2 as CgroupV2
 from penstock.engines.processes.cgroup_v2 import find as _version_2
 from penstock.engines.processes.sessions import SessionContainment
 
+KIND_VARIABLE = "PENSTOCK_BOXES"
+"""`sessions`: no control groups, even where they can be written: those of others hold agent and jobs."""
+
 
 def choose(parent: str) -> Containment:
     """Return the strongest containment that this process can use; boxes go below `parent` (a path component)."""
+    if os.environ.get(KIND_VARIABLE) == "sessions":
+        return SessionContainment(parent)
     return _version_2(parent) or _version_1(parent) or SessionContainment(parent)

@@ -17,7 +17,7 @@ from penstock.starts import tool
 SHOWN = ("config", "node", "partition")
 """What `scontrol show` is asked for."""
 OPTIONS = {
-    "squeue": ("-h", "-r", "-t", "-O", "-j"),
+    "squeue": ("-h", "-r", "-t", "-O", "-j", "-u", "-n"),
     "sacct": ("-n", "-P", "-a", "-D", "-X", "-S", "-E", "-o", "-j", "--delimiter"),
     "scontrol": ("-o",),
 }

@@ -1,0 +1,33 @@
+"""What a node of an allocation offers, and the environment of its agent."""
+
+from penstock.engines.slurm.pilot.onnode import held_devices, offered, ports_of, without_slurm
+
+BATCH = {"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "8", "SLURM_MEM_PER_NODE": "4000"}
+
+
+def test_a_node_offers_the_cpus_and_the_memory_of_its_allocation():
+    assert offered(BATCH, lambda: [0, 1]) == ["--cpus", "8", "--memory", "4000MiB", "--devices", ""]
+    each = {"SLURM_CPUS_ON_NODE": "8", "SLURM_MEM_PER_CPU": "500"}
+    assert offered(each, list) == ["--cpus", "8", "--memory", "4000MiB", "--devices", ""]
+    whole = {"SLURM_CPUS_ON_NODE": "8", "SLURM_MEM_PER_NODE": "0"}
+    assert offered(whole, list) == ["--cpus", "8", "--devices", ""]
+
+
+def test_devices_are_exactly_those_of_the_allocation():
+    some = BATCH | {"SLURM_JOB_GPUS": "1,3", "CUDA_VISIBLE_DEVICES": "0,1"}
+    assert offered(some, lambda: [0, 1, 2, 3])[-1] == "1,3"
+    assert offered(some, lambda: [0, 1])[-1] == "0,1"  # Slurm shows an allocation its own alone
+    assert offered(some, lambda: [0])[-1] == ""
+    assert offered(BATCH | {"SLURM_STEP_GPUS": "2", "SLURM_JOB_GPUS": "1,3"}, lambda: [0, 1, 2, 3])[-1] == "2"
+    assert held_devices({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}) == []
+
+
+def test_jobs_do_not_take_themselves_for_the_allocation():
+    said = {**BATCH, "CUDA_VISIBLE_DEVICES": "0", "SLURM_CONF": "/etc/slurm.conf", "HOME": "/root", "PMI_RANK": "0"}
+    assert without_slurm(said) == {"SLURM_CONF": "/etc/slurm.conf", "HOME": "/root", "PENSTOCK_BOXES": "sessions"}
+
+
+def test_nodes_of_allocations_on_one_machine_have_ports_of_their_own():
+    ranges = {ports_of(job, number) for job in range(40, 44) for number in range(4)}
+    assert len(ranges) == 16
+    assert ports_of(3, 0) == "23100-23199"
