@@ -12,6 +12,7 @@ from penstock.core.model.ids import DEFAULT_QUEUE as DEFAULT_QUEUE
 from penstock.core.model.ids import DEFAULT_TENANT as DEFAULT_TENANT
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName, TenantName, UserName
 from penstock.core.model.nodes import DeviceInstances as DeviceInstances
+from penstock.core.model.nodes import DeviceOpening as DeviceOpening
 from penstock.core.model.nodes import HostLoad as HostLoad
 from penstock.core.model.nodes import NodeSpec as NodeSpec
 from penstock.core.model.nodes import OthersLoad as OthersLoad
@@ -84,15 +85,6 @@ class DeviceClosure(msgspec.Struct, frozen=True, omit_defaults=True):
     """When a fault of it was last new (unix ms)."""
     said_healthy: bool = True
     """What its node's own description says of it."""
-
-
-class DeviceOpening(msgspec.Struct, frozen=True):
-    """A device that was opened by rule: one that is closed again soon stays closed for longer."""
-
-    index: int
-    uuid: str
-    closures: int
-    opened_ms: int
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -73,6 +73,15 @@ class HostLoad(msgspec.Struct, frozen=True, omit_defaults=True):
         return () if found == (0, 0, 0, 10) else found
 
 
+class DeviceOpening(msgspec.Struct, frozen=True):
+    """A device that was opened by rule: one that is closed again soon stays closed for longer."""
+
+    index: int
+    uuid: str
+    closures: int
+    opened_ms: int
+
+
 class DeviceInstances(msgspec.Struct, frozen=True):
     """The MIG instances that are on a device, whether or not anything runs in them."""
 

@@ -66,7 +66,6 @@ class Indexes:
         self.evicted_later: set[NodeName] = set()
         """Closed nodes whose jobs are asked to move at a time that was said."""
         self.leaving: set[NodeName] = set()
-        """Nodes of which it is known when they go, and that are not lost."""
         self.with_closed: set[NodeName] = set()
         """Nodes with closed devices."""
         self.dependants = Dependants()
