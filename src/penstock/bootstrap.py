@@ -1,15 +1,19 @@
 """Parts of a server made before it: its options, the machine's clocks, its nodes, its log."""
 
+import asyncio
 import contextlib
 import importlib.util
 import logging
+import os
+import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import msgspec
 
+from penstock.control.joining import Joining
 from penstock.control.service import ControlService
 from penstock.core.config.cluster import ClusterFile
 from penstock.core.config.nodes import VirtualNode
@@ -22,11 +26,14 @@ from penstock.devices.host import host_resources
 from penstock.devices.installed import discovered
 from penstock.devices.inventory import in_order
 from penstock.devices.simulated import simulated
+from penstock.engines.agent.joined import SERVERS_MAX, ServerAddress
+from penstock.engines.agent.server_side import AgentLinks
 from penstock.engines.local.launch import living
 from penstock.engines.local.nodes import specs, this_machine
 from penstock.engines.processes.paths import DataFolder
-from penstock.ports import Clock, Engine
-from penstock.server.http.transport import Transport, transport_of
+from penstock.ports import Clock, Engine, EngineEvents
+from penstock.privatefiles import write_whole
+from penstock.server.http.transport import LOOPBACK, Transport, is_unspecified, names_of_server, transport_of
 from penstock.starts import whole
 from penstock.store.address import Address, Store, open_store
 from penstock.store.succession import kept_address, refuse_other
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STORE_PAUSE_S = 0.5
+FAULT_EXIT_CODE = 70
 
 
 _OF_EVERY_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -73,6 +81,8 @@ class ServeOptions(msgspec.Struct, frozen=True):
     """The folder's present log is left behind for the one of `store_file`."""
     store_wait_s: float = 0.0
     """Time to wait for an unreachable database."""
+    agents: ServerAddress = ServerAddress("127.0.0.1", 0)
+    """Where agents are listened for; port 0: a free one, the same as last time where it is."""
     respawn_agents: bool = True
     check_invariants: bool = False
     kubernetes: bool = False
@@ -106,6 +116,7 @@ def options_of(raw: Mapping[str, Any]) -> ServeOptions:
         store_file=_place(raw, "store_file"),
         store_wait_s=raw.get("store_wait_s", 0.0),
         switch_store=raw.get("switch_store", False),
+        agents=listened_at(raw.get("listen_agents", "")),
         respawn_agents=raw.get("respawn_agents", True),
         check_invariants=raw.get("check_invariants", False),
         kubernetes=raw.get("kubernetes", False),
@@ -119,6 +130,44 @@ def options_of(raw: Mapping[str, Any]) -> ServeOptions:
         refresh_s=raw.get("refresh_s", 30.0),
         history_days=raw.get("history_days", 7),
     )
+
+
+def listened_at(text: str) -> ServerAddress:
+    """Return where agents are listened for, as `ADDRESS` or `ADDRESS:PORT` says. Raises: InvalidInput."""
+    return ServerAddress.parsed(text or "127.0.0.1", 0)
+
+
+async def begin_to_listen(
+    links: AgentLinks, options: ServeOptions, data: DataFolder, events: EngineEvents, joining: Joining
+) -> int:
+    """Listen for agents, on this loop, and return the port.
+
+    Where no port is named, that of the last time is taken again if it is free: nodes of other machines know it.
+
+    Raises: OSError when the named one cannot be taken.
+    """
+    joining.records.load()
+    host, port = options.agents.host, options.agents.port
+    last = 0
+    with contextlib.suppress(OSError, ValueError):
+        last = int(data.agents_port.read_text(encoding="ascii")) % 2**16
+    try:
+        taken = await links.start(host, events, port or last)
+    except OSError:
+        if port or not last:
+            raise
+        taken = await links.start(host, events)
+    write_whole(data.agents_port, str(taken))
+    joining.addresses = _addresses(host, taken, options.transport)
+    return taken
+
+
+def _addresses(host: str, port: int, transport: Transport) -> list[ServerAddress]:
+    every = is_unspecified(host)
+    names = [*transport.names, *([] if every else [host])]
+    if every:
+        names += [name for name in names_of_server(Transport(host=host)) if name not in ("localhost", *LOOPBACK)]
+    return [ServerAddress(name, port) for name in dict.fromkeys(names)][:SERVERS_MAX]
 
 
 def _place(raw: Mapping[str, Any], name: str) -> Path | None:
@@ -280,3 +329,15 @@ def opened_store(address: Address, data: DataFolder, wait_s: float, *, switch: b
                 raise
             log.warning("the log cannot be opened yet: %s", error.message)
             time.sleep(STORE_PAUSE_S)
+
+
+def say_why(keeper: "asyncio.Task[None]") -> None:
+    """Log the fault of a periodic service that ended."""
+    if not keeper.cancelled() and (error := keeper.exception()) is not None:
+        log.critical("a background task has ended", exc_info=error)
+
+
+def die(error: BaseException) -> NoReturn:
+    """End the process at once, for a fault of the control loop: a restart folds the log, and nothing is half done."""
+    print(f"penstock: the control loop stopped: {error!r}", file=sys.stderr, flush=True)
+    os._exit(FAULT_EXIT_CODE)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 import uvloop
@@ -26,18 +26,22 @@ from penstock.bootstrap import (
     RealClock,
     ServeOptions,
     access_of,
+    begin_to_listen,
+    die,
     following,
     measured,
     node_specs,
     opened_store,
     options_of,
     read_once,
+    say_why,
     slurm_begun,
 )
 from penstock.cli.output import EXIT_CODES
 from penstock.control import gc as collector
 from penstock.control.config_files import read_cluster_file
 from penstock.control.controller import Controller
+from penstock.control.joining import Joining
 from penstock.control.metrics import MemoryMetrics
 from penstock.control.service import ControlService
 from penstock.core.config.cluster import ClusterFile
@@ -48,6 +52,7 @@ from penstock.core.model.ids import JobId, NodeName
 from penstock.devices.installed import discovered, present
 from penstock.engines.agent import tls
 from penstock.engines.agent.server_side import AgentLinks
+from penstock.engines.joined.records import JoinedNodes
 from penstock.engines.local.admission import Admission, CheckedEvents
 from penstock.engines.local.agents import LocalAgents
 from penstock.engines.local.new_devices import NewDevices
@@ -68,7 +73,7 @@ from penstock.server.http.limits import Limits, read_limits
 from penstock.server.http.listener import Listener
 from penstock.server.http.pools import ASIDE
 from penstock.server.http.sessions import Sessions
-from penstock.server.http.transport import advertised, checked, listen, listen_in, names_of_server
+from penstock.server.http.transport import advertised, checked, listen, listen_in, local_host, names_of_server
 from penstock.server.routes.outputs import CensoredOutputs
 from penstock.server.services.access_notes import AccessKeeper
 from penstock.server.services.autoscaler import Autoscaler
@@ -96,7 +101,6 @@ END_WAIT_S = 2.0
 """How long an ending server waits for busy threads: a bill over years, a provider's answer."""
 SWITCH_S = 0.0005
 """A thread that computes gives way to the loops after this long: each wait of theirs would cost five times as much."""
-FAULT_EXIT_CODE = 70
 GC_THRESHOLDS = (50_000, 20, 100)
 """The state is many long-lived frozen values and no cycles: looking through all of them often finds nothing."""
 
@@ -150,7 +154,9 @@ class _Running:
         self._cluster_access = access_of(options)
         local = self._cluster_access is None and not options.slurm
         self._nodes = node_specs(declared, data) if local else []
-        self._admission = Admission(data, self._nodes, measured(declared, self._nodes))
+        joined = JoinedNodes(data.joined, self._clock.unix_ms)
+        self._admission = Admission(data, self._nodes, measured(declared, self._nodes), joined)
+        self._joining = Joining(data, self._clock, joined, self._admission.is_own, lambda: self._service)
         name = f"{socket.gethostname()}:{os.getpid()}"
         self._seat = open_seat(address, name=name, at=advertised(options.transport, self._port))
         self._controller = Controller(
@@ -181,7 +187,9 @@ class _Running:
             self._prepared,
             self._local_agents.replace_other,
             self._folders.fetch,
+            self._joining,
         )
+        self._joining.links = self._engine
         self._engines = Engines(self._engine)
         self._pods: Following | None = None
         self._agents = LoopThread("penstock-agents")
@@ -285,7 +293,7 @@ class _Running:
     def _keep(self, keeper: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine in the background until the end."""
         task = asyncio.create_task(keeper)
-        task.add_done_callback(_say_why)
+        task.add_done_callback(say_why)
         self._keepers.append(task)
 
     def _on_lead(self) -> None:
@@ -299,7 +307,9 @@ class _Running:
         """Start the services of a leader: serve agents, announce the address, run periodic work."""
         refused = partial(self._backend.access.note, "node_refused")
         events = CheckedEvents(self._service, self._admission, self._censor.report, refused)
-        agent_port = await asyncio.wrap_future(self._agents.run(self._engine.start("127.0.0.1", events)))
+        self._backend.joining = self._joining
+        begun = begin_to_listen(self._engine, self._options, self._data, events, self._joining)
+        agent_port = await asyncio.wrap_future(self._agents.run(begun))
         self._follow_cluster()
         self._announce(agent_port)
         self._no_longer_waits()
@@ -368,7 +378,7 @@ class _Running:
     def _announce(self, agent_port: int) -> None:
         info = {
             **self._said(),
-            "agent_host": "127.0.0.1",
+            "agent_host": local_host(self._options.agents.host),
             "agent_port": agent_port,
             "pid": os.getpid(),
             "nodes": [spec.name for spec in self._nodes],
@@ -403,7 +413,7 @@ class _Running:
     def _on_fault(self, error: BaseException) -> None:
         """End the process; one that has lost the lead starts again as a standby."""
         if self._seat is None or not isinstance(error, StaleEpoch):
-            _die(error)
+            die(error)
         print(
             f"penstock: another server leads now ({error.message}): waiting as its standby", file=sys.stderr, flush=True
         )
@@ -411,18 +421,6 @@ class _Running:
         for once in ("cluster_file", "limits_file", "store_file", "switch_store"):  # their contents are in the folder
             again.pop(once, None)
         starts.become("penstock.wire", msgspec.json.encode(again).decode())
-
-
-def _say_why(keeper: asyncio.Task[None]) -> None:
-    """Log the fault of a periodic service that ended."""
-    if not keeper.cancelled() and (error := keeper.exception()) is not None:
-        log.critical("a background task has ended", exc_info=error)
-
-
-def _die(error: BaseException) -> NoReturn:
-    """A fault of the control loop ends the process at once: a restart folds the log, and nothing is half done."""
-    print(f"penstock: the control loop stopped: {error!r}", file=sys.stderr, flush=True)
-    os._exit(FAULT_EXIT_CODE)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

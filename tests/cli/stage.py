@@ -26,11 +26,12 @@ LOCAL = {
     *("version", "help", "schema", "sim", "sizing", "checkpoints", "run", "up", "certificates", "mig", "slurm-shims"),
     *("import slurm", "import kueue", "import volcano", "import yunikorn"),
     *("store backup", "store restore", "store verify", "manifests", "completion install", "completion show"),
+    "node join",
 }
 """Commands that need no running server, or start one."""
 PAGER = {"commands": [{"name": "pager", "path": "/bin/true"}]}
 ALONE = {"up", "down", "store restore", "store backup", "store verify", "certificates", "attach", "mcp"}
-ALONE |= {"completion install"}
+ALONE |= {"completion install", "node join"}
 """Commands whose examples are run on a data folder of their own, change the server itself, or end with a job."""
 NOT_JSON = {"help", "mcp", "shell", "exec", "logs", "events", "run", "audit", "top", "completion show"}
 NOT_JSON |= {"sbatch", "slurm", "slurm-shims"}
@@ -131,6 +132,7 @@ def _names(server: Server) -> dict[str, str]:
     credited = next(entry.seq for entry in client.journal("vision").entries if entry.text == "payment in advance r")
     number = client.issue_invoice("vision").number
     token = client.create_token({"level": "read", "days": 1})
+    client.declare_node({"name": "gpu-7"})
     first = swept.jobs[0].id
     numbers = {"1": trained.jobs[0].id, "2": ended.jobs[0].id, "3": waits.jobs[0].id, "8": runs.jobs[0].id}
     numbers |= {"4": first, "5-6": f"{first + 1}-{first + 2}", "4[3-5]": f"{first}[3-5]", "42": credited}

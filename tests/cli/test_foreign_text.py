@@ -59,6 +59,9 @@ CHANGES = {
         "save",
         "token create",
         "token revoke",
+        "node add",
+        "node remove",
+        "node join",
         "money reverse",
     ),
     *("money credit", "money invoice issue", "money invoice pay", "money invoice correct", "help", "wait"),
@@ -98,6 +101,7 @@ class World:
         credit = {"amount": "1", "reference": "[red]x\\", "kind": "grant", "note": "[/]\\"}
         server.client.add_credit("default", credit)
         server.client.create_token({"user": "ann", "note": HOSTILE})
+        server.client.declare_node({"name": "away", "at": HOSTILE})
         server.client.set_secret("KEY", "x", "default")
         self.invoice = server.client.issue_invoice("vision").number
         self.jobs = jobs
@@ -147,6 +151,7 @@ class World:
             "money invoice show": [(self.invoice,), (HOSTILE,)],
             "checkpoints": [("damaged",), (HOSTILE,), (str(self.failed),)],
             "token list": [()],
+            "node list": [()],
             "secret list": [()],
             "notify list": [(), ("--everyone",)],
             "admin show": [(), (HOSTILE,)],

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from penstock.wire import _say_why
+from penstock.bootstrap import say_why
 from tests.server.harness import Jobs, Server, cluster_file, until
 
 END_S = 10.0
@@ -30,7 +30,7 @@ def test_what_was_to_go_on_and_ends_by_a_fault_says_so(caplog):
 
     async def keep() -> None:
         task = asyncio.create_task(fail())
-        task.add_done_callback(_say_why)
+        task.add_done_callback(say_why)
         await asyncio.wait([task])
 
     asyncio.run(keep())

@@ -287,6 +287,12 @@ GRIDS = {
         local         ok
         everybody     403
     """,
+    "remove node": """
+                      none
+        admin         404
+        local         404
+        everybody     403
+    """,
     "make token": """
                       self amy both b_member none
         admin         ok   ok  ok   ok       422
@@ -456,6 +462,9 @@ OPERATIONS = {
     "POST /nodes/{node}/drain": Row("operate", query="?on=false"),
     "POST /nodes/{node}/devices/{index}/close": Row("operate"),
     "POST /nodes/{node}/devices/{index}/open": Row("operate"),
+    "POST /joined-nodes": Row("declare", body={"name": "away"}),
+    "GET /joined-nodes": Row("declare"),
+    "DELETE /joined-nodes/{node}": Row("remove node"),
     "GET /schema/job": Row("anybody"),
     "GET /schema/cluster": Row("anybody"),
     "GET /queues": Row("anybody"),

@@ -102,3 +102,7 @@ class NodeView(msgspec.Struct, frozen=True):
     host_points: str = ""
     """Its points for work without devices, as it is now, and what they are for; where its pool goes by `host_load`,
     and not in lists."""
+    at: str = ""
+    """Where it is, where that is another machine than the server's; for those who see all of the cluster."""
+    address: str = ""
+    """By which the other nodes reach it; for the same."""

@@ -59,6 +59,7 @@ PANELS: dict[str, dict[str, Entry]] = {
         "quota": Entry("pools:quota", "Show use, borrowing and lending of quotas, with holders.", watch=True),
         "alerts": Entry("cluster:alerts", "List jobs that can never start, and other problems.", watch=True),
         "cycle": Entry("cycle:cycle", "Show the last scheduling cycle: its decisions and candidate plans.", watch=True),
+        "node": Entry("node:node", "Add nodes on other machines, and make this machine one."),
         "drain": Entry("cluster:drain", "Close a node to new work, or open it again."),
         "defrag": Entry("cluster:defrag", "Show which jobs would move to fit a gang, and at what cost."),
         "ui": Entry("ui:ui", "Open the web pages of the server, signed in."),
@@ -121,6 +122,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
 TABLES = frozenset({
     "ps", "jobs", "nodes", "pools", "quota", "eta", "usage", "checkpoints", "certificates",
     "money accounts", "money invoice list", "money ledger", "token list", "secret list", "notify list", "devices list",
+    "node list",
 })  # fmt: skip
 """Commands with a table that knows its items: columns and fields have names."""
 LISTS = TABLES | {"queue", "alerts", "defrag", "events", "money bill"}

@@ -111,6 +111,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "penstock admin set queue.night.weight=3 -y",
     ),
     "admin remove": ("penstock admin remove queue night --yes",),
+    "node add": (
+        "penstock node add gpu-7 -f gpu-7.join",
+        "penstock node add gpu-8 --pool default --rack r2 -f gpu-8.join",
+    ),
+    "node list": ("penstock node list",),
+    "node remove": ("penstock node remove gpu-7",),
+    "node join": ("penstock --data ~/gpu-7 node join gpu-7.join",),
     "token create": ("penstock token create --level read --days 30 --note dashboard",),
     "token revoke": ("penstock token revoke 3f9a1c",),
     "token list": ("penstock token list",),

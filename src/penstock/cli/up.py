@@ -55,6 +55,9 @@ RefreshOption = Annotated[
 HistoryOption = Annotated[
     int, typer.Option(help="Beside Slurm: days of its accounts that a new log begins with.", min=0, max=3650)
 ]
+ListenAgentsOption = Annotated[
+    str, typer.Option(help="Address for agents of other machines, ADDRESS or ADDRESS:PORT; 0.0.0.0: all addresses.")
+]
 START_WAIT_S = 30.0
 """For a server to answer; then for each further node to become ready."""
 HISTORY_WAIT_S = 900.0
@@ -100,6 +103,7 @@ def up(
     shared: SharedOption = None,
     refresh: RefreshOption = 30.0,
     history: HistoryOption = 7,
+    listen_agents: ListenAgentsOption = "127.0.0.1",
     foreground: Annotated[bool, typer.Option(help="Run in the foreground.")] = False,
     respawn: Annotated[bool, typer.Option(help="Restart agents that die.")] = True,
     json: JsonOption = False,
@@ -118,6 +122,7 @@ def up(
         "certificate": _whole(certificate),
         "key": _whole(key),
         "names": name or [],
+        "listen_agents": listen_agents,
         "respawn_agents": respawn,
         **_engine_options(engine, kubeconfig, context, queue_config, shadow=shadow, passing=passing, shared=shared),
         "refresh_s": refresh,

@@ -1,4 +1,4 @@
-"""The operations of the API that look back and ahead; their answers are imported where they are used."""
+"""Operations of the API that few programs call; their answers are imported where they are used."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -8,6 +8,7 @@ from penstock.client.calling import HttpCaller
 
 if TYPE_CHECKING:
     from penstock.api.history import JobEta, SeriesList, TimelineView
+    from penstock.api.joined import JoinBundleAnswer, JoinedNodeView
     from penstock.api.whatif import WhatIfView
     from penstock.core.model.diagnosis import Diagnosis
 
@@ -64,3 +65,21 @@ class HistoryCalls(HttpCaller):
         from penstock.core.model.diagnosis import Diagnosis
 
         return self._call("GET", f"/jobs/{job_id}/diagnosis", Diagnosis)
+
+    def declare_node(self, wanted: Mapping[str, Any]) -> "JoinBundleAnswer":
+        """Declare a node of another machine (`NewJoinedNode`); return the bundle with which it joins."""
+        from penstock.api.joined import JoinBundleAnswer
+
+        return self._call("POST", "/joined-nodes", JoinBundleAnswer, body=wanted)
+
+    def joined_nodes(self) -> "list[JoinedNodeView]":
+        """Return the declared nodes of other machines."""
+        from penstock.api.joined import JoinedNodeList
+
+        return self._call("GET", "/joined-nodes", JoinedNodeList).nodes
+
+    def remove_node(self, name: str) -> None:
+        """Let a node of another machine in no more."""
+        from penstock.api.types import DoneAnswer
+
+        self._call("DELETE", f"/joined-nodes/{quote(name, safe='')}", DoneAnswer)

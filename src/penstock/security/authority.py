@@ -8,13 +8,15 @@ bridge ends; and a stolen former key is worth nothing once its certificate has b
 Everything is ECDSA on P-256 with SHA-256: every TLS library that is in use can check it.
 """
 
+import contextlib
 import datetime as dt
+import hashlib
 import ipaddress
 from collections.abc import Iterable, Sequence
 
 import msgspec
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -115,19 +117,63 @@ def sign_server(authority: Authority, names: Sequence[str], now: dt.datetime) ->
     """Return a certificate for a server that is reached under these names and addresses."""
     wanted: list[x509.GeneralName] = [x509.DNSName(SERVER_IDENTITY), *map(_general_name, names)]
     common = next((n for n in names if not _is_address(n)), SERVER_IDENTITY)
-    use = ExtendedKeyUsageOID.SERVER_AUTH
-    return _signed(authority, common, wanted[:NAMES_MAX], use, now, SERVER_LIFE)
+    use, key = ExtendedKeyUsageOID.SERVER_AUTH, ec.generate_private_key(ec.SECP256R1())
+    return Signed(key, *_signed(authority, key.public_key(), common, wanted[:NAMES_MAX], use, now, SERVER_LIFE))
 
 
-def sign_node(authority: Authority, node: NodeName, now: dt.datetime) -> Signed:
+def sign_node(authority: Authority, node: NodeName, now: dt.datetime, life: dt.timedelta = NODE_LIFE) -> Signed:
     """Return a certificate with which an agent may speak for `node`, and for nothing else.
 
     Raises: CertificateError for a name that no node can have.
     """
-    if not is_node_name(node):
-        raise CertificateError(f"{node!r} cannot be the name of a node")
-    names = [x509.UniformResourceIdentifier(node_identity(node))]
-    return _signed(authority, node, names, ExtendedKeyUsageOID.CLIENT_AUTH, now, NODE_LIFE)
+    key = ec.generate_private_key(ec.SECP256R1())
+    return Signed(key, *_signed_node(authority, node, key.public_key(), now, life))
+
+
+def sign_request(
+    authority: Authority, node: NodeName, request: bytes, now: dt.datetime
+) -> tuple[IssuedCertificate, ec.EllipticCurvePublicKey]:
+    """Return a certificate of `node` for the key in a request (PEM), and that key; it may ask for nothing else.
+
+    Raises: CertificateError for a request that is none, or is not signed with its key.
+    """
+    try:
+        asked = x509.load_pem_x509_csr(request)
+        key = asked.public_key()
+        sound = asked.is_signature_valid
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise CertificateError(f"this is no request for a certificate: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1) or not sound:
+        raise CertificateError("the request is not signed with a key on P-256, its own")
+    certificate, along = _signed_node(authority, node, key, now, NODE_LIFE)
+    return IssuedCertificate(certificate, tuple(names_of(certificate)), bundle((certificate, *along))), key
+
+
+def new_request(node: NodeName) -> tuple[bytes, bytes]:
+    """Return a new key and a request for its certificate, both as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = x509.CertificateSigningRequestBuilder().subject_name(_name(node)).sign(key, hashes.SHA256())
+    return key_pem(key), request.public_bytes(_ENCODED)
+
+
+def fingerprint(key: ec.EllipticCurvePublicKey) -> str:
+    """Return what a public key is known by: SHA-256 of its usual form, in hexadecimal."""
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return hashlib.sha256(key.public_bytes(serialization.Encoding.DER, form)).hexdigest()
+
+
+def fingerprint_in(certificate: bytes) -> str:
+    """Return the fingerprint of the key of a certificate (DER), '' where it has none of ours."""
+    with contextlib.suppress(ValueError, UnsupportedAlgorithm):
+        key = x509.load_der_x509_certificate(certificate).public_key()
+        return fingerprint(key) if isinstance(key, ec.EllipticCurvePublicKey) else ""
+    return ""
+
+
+def renewed_from(certificate: x509.Certificate) -> dt.datetime:
+    """Return from when on less than a third of its life is left."""
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return end - (end - begin) / 3
 
 
 def renewal_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
@@ -239,7 +285,7 @@ def _general_name(name: str) -> x509.GeneralName:
 
 def _builder(
     subject: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePublicKey,
     issuer: x509.Name,
     issuer_key: ec.EllipticCurvePrivateKey,
     begin: dt.datetime,
@@ -250,11 +296,11 @@ def _builder(
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
         .not_valid_after(end)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         .add_extension(known, critical=False)
     )
 
@@ -267,20 +313,30 @@ def _authority_certificate(
     now: dt.datetime,
     end: dt.datetime,
 ) -> x509.Certificate:
-    builder = _builder(subject, key, issuer, issuer_key, now - BACKDATED, end)
+    builder = _builder(subject, key.public_key(), issuer, issuer_key, now - BACKDATED, end)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     return builder.add_extension(_usage(signs=True), critical=True).sign(issuer_key, hashes.SHA256())
 
 
+def _signed_node(
+    authority: Authority, node: NodeName, key: ec.EllipticCurvePublicKey, now: dt.datetime, life: dt.timedelta
+) -> tuple[x509.Certificate, tuple[x509.Certificate, ...]]:
+    if not is_node_name(node):
+        raise CertificateError(f"{node!r} cannot be the name of a node")
+    names = [x509.UniformResourceIdentifier(node_identity(node))]
+    return _signed(authority, key, node, names, ExtendedKeyUsageOID.CLIENT_AUTH, now, life)
+
+
 def _signed(
     authority: Authority,
+    key: ec.EllipticCurvePublicKey,
     common: str,
     names: Sequence[x509.GeneralName],
     use: x509.ObjectIdentifier,
     now: dt.datetime,
     life: dt.timedelta,
-) -> Signed:
-    key = ec.generate_private_key(ec.SECP256R1())
+) -> tuple[x509.Certificate, tuple[x509.Certificate, ...]]:
+    """Return a certificate for a key, and the bridges that clients of former authorities need with it."""
     begin = now - BACKDATED
     end = min(begin + life, authority.certificate.not_valid_after_utc)
     builder = _builder(_name(common), key, authority.certificate.subject, authority.key, begin, end)
@@ -288,8 +344,7 @@ def _signed(
     builder = builder.add_extension(_usage(signs=False), critical=True)
     builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    bridges = tuple(former.bridge for former in authority.former)
-    return Signed(key, builder.sign(authority.key, hashes.SHA256()), bridges)
+    return builder.sign(authority.key, hashes.SHA256()), tuple(former.bridge for former in authority.former)
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:

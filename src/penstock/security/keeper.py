@@ -74,6 +74,24 @@ class CertificateKeeper:
         with self._turn():
             self._sign_nodes(self._present(), {node: path}, now)
 
+    def sign_join(self, node: NodeName, now: dt.datetime, life: dt.timedelta) -> tuple[bytes, str]:
+        """Return a new key with its certificate (PEM), by which a machine may join as `node`, and its fingerprint.
+
+        Raises: CertificateError; OSError.
+        """
+        with self._turn():
+            signed = ca.sign_node(self._present(), node, now, life + ca.BACKDATED)
+        return signed.pem(), ca.fingerprint(signed.key.public_key())
+
+    def sign_request(self, node: NodeName, request: bytes, now: dt.datetime) -> tuple[bytes, str, int]:
+        """Return a node's certificate for its own key (PEM), the key's fingerprint, and when to ask again (unix ms).
+
+        Raises: CertificateError; OSError.
+        """
+        with self._turn():
+            issued, key = ca.sign_request(self._present(), node, request, now)
+        return issued.pem, ca.fingerprint(key), _ms(ca.renewed_from(issued.certificate))
+
     def rotate(self, now: dt.datetime) -> None:
         """Replace the authority: the former one stays trusted for a while. Its certificates are signed anew."""
         with self._turn():

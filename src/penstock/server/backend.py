@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from penstock.control import messages as msg
 from penstock.control.inbox import SERVER, InboxFull, OnReply
+from penstock.control.joining import Joining
 from penstock.control.metrics import MemoryMetrics
 from penstock.control.service import ControlService
 from penstock.core.lifecycle.requests import Submit
@@ -76,6 +77,8 @@ class Backend:
         self.vault = vault
         self.snapshots = snapshots
         """Of submitters' folders; None where the nodes do not unpack any."""
+        self.joining: Joining | None = None
+        """Nodes of other machines; None where none can join, and while another server leads."""
         if snapshots is not None:
             snapshots.held = self._snapshots_held
         self.gate = RateGate(limits or Limits(), clock)

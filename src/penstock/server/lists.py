@@ -12,6 +12,7 @@ import msgspec
 from fastapi import Query
 
 from penstock.api import types as api
+from penstock.api.joined import JoinedNodeView
 from penstock.core.ledger.consumption import DIMENSIONS
 from penstock.core.model.answers import Alert, JournalEntry, PoolStats, QuotaRow, UsageRow, WasteRow
 from penstock.server.selecting import checked_pattern, name_matcher
@@ -149,6 +150,20 @@ SECRETS: ListTable[api.SecretView] = ListTable(
     sorts=_orders("name", "tenant", "owner", set="set_ms"),
     filters={"name": _named(), "tenant": _equal("tenant"), "owner": _equal("owner")},
     groups=_groups("tenant", "owner"),
+)
+JOINED: ListTable[JoinedNodeView] = ListTable(
+    key="nodes",
+    view=JoinedNodeView,
+    id=lambda row: row.name,
+    sorts=_orders("name", "pool", declared="declared_ms", joined="joined_ms"),
+    filters={
+        "name": _named(),
+        "search": _searched("name", "at"),
+        "pool": _equal("pool"),
+        "engine": _equal("engine"),
+        "connected": yes_or_no(lambda row: row.connected, "nodes that have a connection now"),
+    },
+    groups=_groups("pool", "engine"),
 )
 ACCOUNTS: ListTable[api.AccountView] = ListTable(
     key="accounts",

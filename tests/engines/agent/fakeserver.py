@@ -16,7 +16,7 @@ from penstock.core.messages.orders import Acknowledge, Order, StartReplica
 from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.engines.agent import tls
-from penstock.engines.agent.server_side import AgentLinks
+from penstock.engines.agent.server_side import AgentLinks, AllPeers, Peers
 from penstock.engines.local.launch import agent_pid, start_agent, stop_agent
 from penstock.engines.processes.paths import DataFolder
 from penstock.ports import EngineEvents
@@ -32,10 +32,17 @@ class FakeServer:
 
     Args:
         events: hears the agents instead of it.
+        peers: who is heard, of those with a certificate; made from the data folder.
     """
 
     def __init__(
-        self, root: Path, *, lease_ms: int = 20_000, heartbeat_ms: int = 100, events: EngineEvents | None = None
+        self,
+        root: Path,
+        *,
+        lease_ms: int = 20_000,
+        heartbeat_ms: int = 100,
+        events: EngineEvents | None = None,
+        peers: Callable[[DataFolder], Peers] = lambda data: AllPeers(),
     ) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.data = DataFolder(root.resolve())
@@ -50,7 +57,8 @@ class FakeServer:
         self.keeper = CertificateKeeper(self.data.certificates)
         self.certify()
         self.security = Live(lambda: tls.server_context(self.data.trusted, self.keeper.server_file))
-        self.engine = AgentLinks(self.security.context)
+        self.peers = peers(self.data)
+        self.engine = AgentLinks(self.security.context, peers=self.peers)
         self.port = self._call(self.engine.start("127.0.0.1", events or self))
         self.data.server_info.write_text(json.dumps({"agent_host": "127.0.0.1", "agent_port": self.port}))
 

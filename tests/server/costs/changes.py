@@ -29,6 +29,7 @@ CORRECT, CORRECTIONS = "POST /invoices/{number}/corrections", "/invoices/INV-000
 def cases() -> Iterator[Case]:
     yield from _jobs()
     yield from _nodes()
+    yield from _joined()
     yield from _money()
     yield from _bad_money()
     yield from _tokens()
@@ -91,6 +92,22 @@ def _nodes() -> Iterator[Case]:
         yield _beyond(operation, "a longer reason", "operator", _sent("POST", f"{path}?reason={'x' * 1_001}"))
         yield _beyond(operation, "an index beyond all", "operator", _sent("POST", path.replace("/0/", f"/{'9' * 99}/")))
         yield _beyond(operation, "by who may not", "member", _sent("POST", path))
+
+
+def _joined() -> Iterator[Case]:
+    declare, gone, where = "POST /joined-nodes", "DELETE /joined-nodes/{node}", "/joined-nodes"
+    labels = {f"l{i}": "x" * 253 for i in range(64)}
+    yield _change(declare, "with the most labels", where, {"name": "n" * 63, "labels": labels})
+    yield _refused(declare, "65 labels", where, {"name": "n", "labels": {**labels, "l": "x"}})
+    yield _refused(declare, "a label that is longer", where, {"name": "n", "labels": {"l": "x" * 254}})
+    yield _refused(declare, "a longer name", where, {"name": "n" * 64})
+    yield _refused(declare, "an amount beyond all", where, {"name": "n", "memory_bytes": 2**61})
+    yield _refused(declare, "721 hours", where, {"name": "n", "valid_hours": 721})
+    yield _refused(declare, "a body over 64 KiB", where, {"name": "n", "at": "x" * 2**16})
+    yield _beyond(declare, "by who may not", "operator", sending("POST", where, lambda: b"[" * TEXT))
+    yield _beyond(gone, "none", "admin", _sent("DELETE", "/joined-nodes/none"))
+    yield _beyond(gone, "a long name", "admin", _sent("DELETE", "/joined-nodes/" + "n" * TEXT))
+    yield _beyond(gone, "by who may not", "operator", _sent("DELETE", "/joined-nodes/none"))
 
 
 def _money() -> Iterator[Case]:

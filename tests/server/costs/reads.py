@@ -125,6 +125,10 @@ def _cluster() -> Iterator[Case]:
     device = {"operation": "/nodes/{node}/devices/{index}"}
     yield _read("/nodes/node000/devices/0", "one of a full node", "viewer", **device)
     yield _read("/nodes/node000/devices/1000001", "beyond an index", statuses=REFUSED, beyond=True, **device)
+    yield _read(f"/joined-nodes?{slow}&limit=1000", "a pattern of many stars", "admin")
+    yield _read("/joined-nodes?sort=-joined&totals_by=pool&limit=1000", "the largest page", "admin")
+    yield _read("/joined-nodes?limit=1001", "beyond a page", "admin", statuses=REFUSED, beyond=True)
+    yield _read("/joined-nodes", "by who may not", "operator", statuses=frozenset({403}), beyond=True)
     for path in ("/defrag", "/cycle", "/config"):
         yield _read(path, "all of it", "viewer")
         yield _read(path, "by who may not", statuses=frozenset({403}), beyond=True)

@@ -26,6 +26,11 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     virtual: bool = False
     taints: tuple[Taint, ...] = ()
     """Ascending."""
+    storage: str = ""
+    """On which storage the folders of its jobs lie: nodes of equal text reach each other's. Empty: the server's data
+    folder."""
+    at: str = ""
+    """Where it is, for people, where it is another machine than the server's."""
 
 
 class DeviceFault(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -25,8 +25,8 @@ import msgspec
 from penstock import starts
 from penstock.core.model.ids import Incarnation
 from penstock.engines.agent.journal import ExitBook, JournalReplica, replay
-from penstock.engines.agent.lease import LeaseCell, server_is_gone
-from penstock.engines.agent.worker import AgentConfig, Worker, boot_ms
+from penstock.engines.agent.lease import LeaseCell, boot_ms, server_is_gone
+from penstock.engines.agent.worker import AgentConfig, Worker
 from penstock.engines.processes import locks, procfs
 from penstock.engines.processes.boxes import Box, Containment, kill_inside
 from penstock.engines.processes.containment import choose
@@ -60,7 +60,7 @@ def main() -> None:
         _believe(check, path)
     config = msgspec.json.decode(path.read_bytes(), type=AgentConfig)
     starts.settle()
-    data = DataFolder(Path(config.data))
+    data = config.folder
     if not follows:
         _believe(check_data, data)
     folder = data.node(config.spec.name)

@@ -30,6 +30,8 @@ class AgentHello(msgspec.Struct, frozen=True, tag=True):
     version: int
     spec: NodeSpec
     incarnation: Incarnation
+    program: str = ""
+    """Version of Penstock that it runs."""
 
 
 class AgentReport(msgspec.Struct, frozen=True, tag=True):
@@ -52,11 +54,20 @@ class AgentFetch(msgspec.Struct, frozen=True, tag=True):
     """In the list of files (bytes)."""
 
 
+class AgentRenew(msgspec.Struct, frozen=True, tag=True):
+    """A request for a certificate for a joined node's own key: for the first, or because the present one ends."""
+
+    request: str
+    """PKCS #10, as PEM."""
+
+
 class ServerWelcome(msgspec.Struct, frozen=True, tag=True):
     epoch: Epoch
     session: int
     lease_ms: int
     heartbeat_ms: int
+    trusted: str = ""
+    """Mark of the authorities that are trusted now: a node of another machine has its own copy of them."""
 
 
 class ServerOrders(msgspec.Struct, frozen=True, tag=True):
@@ -88,12 +99,25 @@ class ServerPart(msgspec.Struct, frozen=True, tag=True):
     """Why there is nothing."""
 
 
+class ServerCertificate(msgspec.Struct, frozen=True, tag=True):
+    """Answer to `AgentRenew`."""
+
+    certificate: str = ""
+    """With its chain, as PEM."""
+    trusted: str = ""
+    """All authorities that are trusted now, as PEM."""
+    renewed_from_ms: int = 0
+    """When to ask again (unix time)."""
+    problem: str = ""
+    """Why there is none."""
+
+
 class ServerRefused(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-ToServer = AgentHello | AgentReport | AgentFetch
-ToAgent = ServerWelcome | ServerOrders | ServerTaken | ServerPart | ServerRefused
+ToServer = AgentHello | AgentReport | AgentFetch | AgentRenew
+ToAgent = ServerWelcome | ServerOrders | ServerTaken | ServerPart | ServerCertificate | ServerRefused
 
 _encoder = msgspec.msgpack.Encoder()
 _server_decoder: msgspec.msgpack.Decoder[ToServer] = msgspec.msgpack.Decoder(ToServer)

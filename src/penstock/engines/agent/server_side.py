@@ -5,10 +5,13 @@ An agent is heard only for the node that its certificate names: in its first mes
 
 import asyncio
 import logging
+import socket
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
 
+from penstock import __version__
 from penstock.core.messages.orders import Addressed, Order
 from penstock.core.model.ids import Epoch, NodeName, is_node_name
 from penstock.engines.agent import protocol, tls
@@ -33,15 +36,52 @@ PARTS_AT_ONCE = 64
 PART_S = 60.0
 """An agent that takes a part more slowly is disconnected."""
 Fetch = Callable[[NodeName, protocol.AgentFetch], protocol.ServerPart]
+SILENT_S = 20
+"""A connection to another machine of which nothing comes back for so long is given up: its cable may be cut."""
+PROBE_S = 5
+
+
+class Peers(Protocol):
+    """Which agents with a certificate are heard, and the certificates of nodes of other machines."""
+
+    def refusal(self, node: NodeName, certificate: bytes) -> str:
+        """Return why an agent with this certificate (DER) may not speak for `node`, or ''."""
+        ...
+
+    def renewed(self, node: NodeName, request: str) -> protocol.ServerCertificate:
+        """Answer a request for a certificate. In a thread."""
+        ...
+
+    def trusted_mark(self) -> str:
+        """Return the mark of the authorities that are trusted now."""
+        ...
+
+
+class AllPeers:
+    """Hears every agent with a certificate, and gives out none."""
+
+    def refusal(self, node: NodeName, certificate: bytes) -> str:
+        return ""
+
+    def renewed(self, node: NodeName, request: str) -> protocol.ServerCertificate:
+        return protocol.ServerCertificate(problem="this server gives out no certificates")
+
+    def trusted_mark(self) -> str:
+        return ""
 
 
 class AgentConnection:
     """One connection of one agent. Everything here runs on the event loop."""
 
     def __init__(
-        self, number: int, certified: NodeName | None, writer: asyncio.StreamWriter, unseal: Callable[[Order], Order]
+        self,
+        number: int,
+        certified: NodeName | None,
+        writer: asyncio.StreamWriter,
+        unseal: Callable[[Order], Order],
+        trusted: Callable[[], str] = str,
     ) -> None:
-        self.number, self.certified, self._unseal = number, certified, unseal
+        self.number, self.certified, self._unseal, self._trusted = number, certified, unseal, trusted
         self.node = NodeName("")
         """Empty before its hello; its certificate agrees."""
         self._writer = writer
@@ -49,10 +89,11 @@ class AgentConnection:
         self._epoch = Epoch(0)
         self.fetching = False
         """A part of a snapshot is being read for it, or on its way."""
+        self.renewing = False
 
     def welcome(self, epoch: Epoch, lease_ms: int, heartbeat_ms: int) -> None:
         self._epoch = epoch
-        self._send(protocol.ServerWelcome(epoch, self.number, lease_ms, heartbeat_ms))
+        self._send(protocol.ServerWelcome(epoch, self.number, lease_ms, heartbeat_ms, self._trusted()))
 
     def taken(self, report_seq: int, orders: Sequence[Order], *, accepted: bool) -> None:
         self._send(protocol.ServerTaken(self._epoch, self.number, report_seq, accepted))
@@ -81,6 +122,13 @@ class AgentConnection:
     def close(self) -> None:
         self._writer.close()
 
+    def certificate(self) -> bytes:
+        """Return the peer's certificate (DER)."""
+        return self._writer.get_extra_info("ssl_object").getpeercert(binary_form=True) or b""
+
+    def certified_anew(self, answer: protocol.ServerCertificate) -> None:
+        self._send(answer)
+
     def close_unless_known(self) -> None:
         if not self.node:
             self.close()
@@ -102,6 +150,7 @@ class AgentLinks:
         unseal: puts the values of secrets into an order, on its way to the node.
         on_other: called with a node whose agent is of another version, and is refused.
         fetch: reads a part of a snapshot for a node; called in a thread.
+        peers: who is heard, of those with a certificate.
     """
 
     def __init__(
@@ -110,8 +159,10 @@ class AgentLinks:
         unseal: Callable[[Order], Order] = lambda order: order,
         on_other: Callable[[NodeName], None] = lambda node: None,
         fetch: Fetch | None = None,
+        peers: Peers | None = None,
     ) -> None:
         self._security, self._unseal, self._on_other, self._fetch = security, unseal, on_other, fetch
+        self._peers: Peers = peers or AllPeers()
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="penstock-agents-fetch")
         self._parts = asyncio.Semaphore(PARTS_AT_ONCE)
         self._fetches: set[asyncio.Task[None]] = set()
@@ -122,14 +173,19 @@ class AgentLinks:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
 
-    async def start(self, host: str, events: EngineEvents) -> int:
-        """Listen for agents on a free port of `host` and return it; `events` gets what they send, on this loop."""
+    async def start(self, host: str, events: EngineEvents, port: int = 0) -> int:
+        """Listen for agents on `host` and return the port; `events` gets what they send, on this loop.
+
+        Args:
+            port: 0: a free one.
+        Raises: OSError when it cannot be taken.
+        """
         self._events = events
         self._loop = asyncio.get_running_loop()
         self._server = await asyncio.start_server(
             self._serve,
             host,
-            0,
+            port,
             ssl=self._security,
             ssl_handshake_timeout=HANDSHAKE_S,
             ssl_shutdown_timeout=GOODBYE_S,
@@ -143,6 +199,10 @@ class AgentLinks:
     def hang_up(self) -> None:
         """Close every session; agents come back at once, and show their certificates again. Any thread."""
         self._soon(self._hang_up_here)
+
+    def drop(self, node: NodeName) -> None:
+        """Close the session of a node. Any thread."""
+        self._soon(lambda: session.close() if (session := self._sessions.get(node)) is not None else None)
 
     def _stop_here(self) -> None:
         self._readers.shutdown(wait=False, cancel_futures=True)
@@ -176,7 +236,9 @@ class AgentLinks:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._last += 1
         self._open += 1
-        session = AgentConnection(self._last, tls.node_of(writer.get_extra_info("peercert")), writer, self._unseal)
+        certified = tls.node_of(writer.get_extra_info("peercert"))
+        session = AgentConnection(self._last, certified, writer, self._unseal, self._peers.trusted_mark)
+        _notice_silence(writer)
         late = asyncio.get_running_loop().call_later(HELLO_S, session.close_unless_known)
         deframer = protocol.Deframer(protocol.HELLO_MAX_BYTES)
         try:
@@ -200,11 +262,25 @@ class AgentLinks:
         elif isinstance(message, protocol.AgentFetch):
             if session.node and not session.fetching:  # an agent asks for one after the other
                 session.fetching = True
-                task = asyncio.get_running_loop().create_task(self._serve_part(message, session))
-                self._fetches.add(task)
-                task.add_done_callback(self._fetches.discard)
+                self._beside(self._serve_part(message, session))
+        elif isinstance(message, protocol.AgentRenew):
+            if session.node and not session.renewing:
+                session.renewing = True
+                self._beside(self._renew(message, session))
         elif session.node and session.accepts(message):
             self._events.on_report(message.report, session)
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work beside everything else on this loop."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._fetches.add(task)
+        task.add_done_callback(self._fetches.discard)
+
+    async def _renew(self, wanted: protocol.AgentRenew, session: AgentConnection) -> None:
+        loop = asyncio.get_running_loop()
+        answer = await loop.run_in_executor(self._readers, self._peers.renewed, session.node, wanted.request)
+        session.renewing = False
+        session.certified_anew(answer)
 
     async def _serve_part(self, wanted: protocol.AgentFetch, session: AgentConnection) -> None:
         """Answer a request for a part of a snapshot, beside everything else on this loop."""
@@ -228,8 +304,12 @@ class AgentLinks:
             session.refuse(f"the certificate is for node '{session.certified}', not for '{hello.spec.name}'")
             return
         if hello.version != protocol.PROTOCOL_VERSION:
-            session.refuse(f"protocol {hello.version} is not spoken here, {protocol.PROTOCOL_VERSION} is")
+            session.refuse(_other_version(hello))
             self._on_other(hello.spec.name)
+            return
+        if refusal := self._peers.refusal(hello.spec.name, session.certificate()):
+            log.warning("an agent is refused: %s", refusal, extra={"node": hello.spec.name})
+            session.refuse(refusal)
             return
         session.node = hello.spec.name
         former = self._sessions.get(session.node)
@@ -237,3 +317,20 @@ class AgentLinks:
             former.close()
         self._sessions[session.node] = session
         events.on_hello(hello.spec, hello.incarnation, session)
+
+
+def _other_version(hello: protocol.AgentHello) -> str:
+    theirs = f" (Penstock {hello.program})" if hello.program else ""
+    return (
+        f"the agent speaks protocol {hello.version}{theirs}, this server {protocol.PROTOCOL_VERSION} "
+        f"(Penstock {__version__}): the node needs the server's version of Penstock"
+    )
+
+
+def _notice_silence(writer: asyncio.StreamWriter) -> None:
+    """Let the kernel end a connection of which nothing comes back: its machine may be gone."""
+    link = writer.get_extra_info("socket")
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_S)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_S)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_S * 1000)

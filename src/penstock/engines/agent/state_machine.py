@@ -48,6 +48,7 @@ PROGRESS_KEPT_MAX = 10_000
 SENT_KEPT_MAX = 1_000
 SILENT_HEARTBEATS = 3
 """After this many heartbeats without an answer the session counts as broken."""
+WELCOME_MS = 2_000  # more than between two answers: a server that begins has many nodes to welcome
 LEASE_OVER = "its node lost touch with the server and ended it"
 
 
@@ -192,6 +193,10 @@ class AgentState:
         self.must_say_hello = False
         self._next_heartbeat_ms = now_ms
 
+    def on_connected(self, now_ms: int) -> None:
+        """Take note of a new connection: a server that does not welcome the node in time counts as silent."""
+        self._heard_ms, self.must_say_hello = now_ms + WELCOME_MS, False
+
     def on_orders(self, message: ServerOrders, now_ms: int) -> list[Action]:
         """Take orders unless they are of a former epoch or session, or out of turn."""
         if not self._current(message.epoch, message.session) or message.seq <= self._taken_seq:
@@ -247,19 +252,17 @@ class AgentState:
         return [Spawn(order)]
 
     def _stop(self, order: StopReplica, entry: ReplicaEntry | None, now_ms: int) -> list[Action]:
+        self._changed.add(order.key)
         if entry is None:
             info = ExitInfo(stop_sent=True, problem="stopped before it started")
             self.entries[order.key] = ReplicaEntry(order.key, "exited", exit=info)
-            self._changed.add(order.key)
             return []
         if entry.state == "exited":
-            self._changed.add(order.key)
             return []
         kill_at_ms = now_ms + order.grace_ms
         entry.kill_at_ms = min(entry.kill_at_ms, kill_at_ms) if entry.kill_at_ms is not None else kill_at_ms
         first = entry.state != "stopping"
         entry.state = "stopping"
-        self._changed.add(order.key)
         if order.grace_ms == 0:
             return self._kill(entry)
         if first:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock import __version__
 from penstock.core.messages.orders import CheckNode, DivideDevice, LimitPower
 from penstock.core.messages.reports import SHUT_DOWN, NodeCheck, ReplicaKey
 from penstock.core.model.ids import Incarnation
@@ -24,7 +25,7 @@ from penstock.engines.agent import protocol, tls
 from penstock.engines.agent import state_machine as br
 from penstock.engines.agent.devices import NodeDevices
 from penstock.engines.agent.journal import ExitBook, Journal, JournalReplica
-from penstock.engines.agent.lease import LeaseCell, server_is_gone
+from penstock.engines.agent.lease import AnnouncedServer, LeaseCell, boot_ms, server_is_gone
 from penstock.engines.agent.parts import NodeParts
 from penstock.engines.agent.replicas import Replicas
 from penstock.engines.processes.containment import choose
@@ -49,11 +50,6 @@ SHUTDOWN_GRACE_MS = 3_000
 GOODBYE_S = 1.0
 
 
-def boot_ms() -> int:
-    """Return milliseconds since boot, time in suspend included."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-
-
 class AgentConfig(msgspec.Struct, frozen=True):
     """Configuration of an agent."""
 
@@ -61,6 +57,12 @@ class AgentConfig(msgspec.Struct, frozen=True):
     spec: NodeSpec
     box_parent: str
     """Name below which control groups of this node are made."""
+    shared: str = ""
+    """Folder below which those of jobs lie, on storage that other nodes share; empty: in the data folder."""
+
+    @property
+    def folder(self) -> DataFolder:
+        return DataFolder(Path(self.data), Path(self.shared) if self.shared else None)
 
 
 class Worker:
@@ -68,7 +70,7 @@ class Worker:
 
     def __init__(self, config: AgentConfig, incarnation: Incarnation) -> None:
         self._config, self._incarnation = config, incarnation
-        self._data = DataFolder(Path(config.data))
+        self._data = config.folder
         folder = self._data.node(config.spec.name)
         self._journal = Journal(folder / "journal")
         self._containment = choose(config.box_parent)
@@ -113,13 +115,19 @@ class Worker:
         self._devices = NodeDevices(config.spec, folder, self._replicas, self._selector)
         self._replicas.measured = self._devices.measured
         self._connect_at_ms = self._progress_at_ms = 0
-        self._server_stamp, self._server_address = (0, 0), ("", 0)
-        """Of the last announcement used, and its address."""
         self._wake_read, self._wake_write = socket.socketpair()
         for end in (self._wake_read, self._wake_write):
             end.setblocking(False)
+        self._server = self._found_server()
         self._ending = False
         self._last_ms = now_ms
+
+    def _found_server(self) -> AnnouncedServer:
+        if not self._data.link.exists():
+            return AnnouncedServer(self._data)
+        from penstock.engines.agent.apart import DistantServer
+
+        return DistantServer(self._data, self._config.spec.name, self._wake)
 
     def _wake(self) -> None:
         """Let the loop look for news soon. Any thread."""
@@ -196,13 +204,13 @@ class Worker:
     def _turn(self) -> None:
         """Do what is due by time and messages, then report to the server."""
         now_ms = boot_ms()
-        if self._socket is not None and self._another_leads():
+        if self._socket is not None and (self._server.moved()):
             self._disconnect()
             self._connect_at_ms = now_ms
         if self._socket is None:
             if server_is_gone(self._data):
                 self._state.pause_lease(now_ms - self._last_ms)
-            if now_ms >= self._connect_at_ms:
+            if now_ms >= self._connect_at_ms or self._server.ready:
                 self._connect(now_ms)
         self._last_ms = now_ms
         self._replicas.poll(now_ms)
@@ -243,6 +251,8 @@ class Worker:
         needs = self._parts.preparations if self._socket is not None else None
         if needs is not None and (fetch := needs.fetching.to_ask()) is not None:
             self._send(fetch)
+        for message in self._server.messages() if self._socket is not None else ():
+            self._send(message)
 
     def _end_all(self, now_ms: int) -> None:
         """On SIGTERM: ask everything to stop, kill after a short grace."""
@@ -309,27 +319,10 @@ class Worker:
 
     # The connection.
 
-    def _another_leads(self) -> bool:
-        """Return whether another server has announced itself since: the connected one may be suspended."""
-        try:
-            known = self._data.server_info.stat()
-            if (known.st_ino, known.st_mtime_ns) == self._server_stamp:
-                return False
-            info = msgspec.json.decode(self._data.server_info.read_bytes())
-            self._server_stamp = (known.st_ino, known.st_mtime_ns)
-            return bool((info["agent_host"], info["agent_port"]) != self._server_address)
-        except (OSError, msgspec.DecodeError, KeyError):
-            return False
-
     def _connect(self, now_ms: int) -> None:
         self._connect_at_ms = now_ms + RECONNECT_MS
-        try:
-            known = self._data.server_info.stat()
-            info = msgspec.json.decode(self._data.server_info.read_bytes())
-            self._server_stamp = (known.st_ino, known.st_mtime_ns)
-            self._server_address = (info["agent_host"], info["agent_port"])
-            link = socket.create_connection((info["agent_host"], info["agent_port"]), timeout=1.0)
-        except (OSError, msgspec.DecodeError, KeyError):
+        link = self._server.dial()
+        if link is None:
             return
         try:  # read anew each time: the files may have been renewed
             own = self._data.node_certificate(self._config.spec.name)
@@ -345,11 +338,14 @@ class Worker:
         self._selector.register(link, selectors.EVENT_READ)
         if self._parts.preparations is not None:
             self._parts.preparations.fetching.ask_again()
-        self._send(protocol.AgentHello(protocol.PROTOCOL_VERSION, self._config.spec, self._incarnation))
+        self._state.on_connected(now_ms)
+        spec = self._server.begin(self._config.spec, link)
+        self._send(protocol.AgentHello(protocol.PROTOCOL_VERSION, spec, self._incarnation, __version__))
 
     def _not_secure(self, error: OSError, now_ms: int) -> None:
         """Say why there is no secure connection, and try again after a pause."""
         log.warning("no secure connection to the server: %s", error)
+        self._server.failed(f"no secure connection: {error}")
         self._connect_at_ms = now_ms + 5 * RECONNECT_MS
 
     def _disconnect(self) -> None:
@@ -427,6 +423,7 @@ class Worker:
         match message:
             case protocol.ServerWelcome():
                 self._state.on_welcome(message, now_ms)
+                self._server.welcome(message)
             case protocol.ServerOrders():
                 self._act(self._state.on_orders(message, now_ms))
             case protocol.ServerTaken():
@@ -434,7 +431,10 @@ class Worker:
             case protocol.ServerPart():
                 if self._parts.preparations is not None:
                     self._parts.preparations.fetching.answered(message)
+            case protocol.ServerCertificate():
+                self._server.take(message)
             case protocol.ServerRefused():
-                log.error("refused by the server", extra={"reason": message.reason})
+                log.error("refused by the server: %s", message.reason)
+                self._server.failed(message.reason)
                 self._connect_at_ms = now_ms + 5 * RECONNECT_MS
                 self._disconnect()

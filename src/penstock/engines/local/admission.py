@@ -12,6 +12,7 @@ from penstock.core.lifecycle.registering import absurd, believed
 from penstock.core.messages.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Incarnation, NodeName
+from penstock.engines.joined.records import JoinedNodes, bounded
 from penstock.engines.local.launch import node_config
 from penstock.engines.processes.paths import DataFolder
 from penstock.ports import EngineEvents, NodeSession
@@ -29,10 +30,17 @@ class Admission:
     Args:
         nodes: the server's own.
         measured: nodes without declared storage: free disk space changes, the size of the disk is the bound.
+        joined: the record of nodes of other machines.
     """
 
-    def __init__(self, data: DataFolder, nodes: Sequence[NodeSpec], measured: Collection[str] = ()) -> None:
-        self._data, self._measured = data, frozenset(measured)
+    def __init__(
+        self,
+        data: DataFolder,
+        nodes: Sequence[NodeSpec],
+        measured: Collection[str] = (),
+        joined: JoinedNodes | None = None,
+    ) -> None:
+        self._data, self._measured, self._joined = data, frozenset(measured), joined
         self._declared = {spec.name: spec for spec in nodes}
         self.on_more: Callable[[NodeName, str], None] = lambda node, text: None
         """Called with a node that claims more than was declared, and the fields; each time that these change."""
@@ -43,6 +51,10 @@ class Admission:
         """Take the server's newer record of a node that it runs. Any thread."""
         self._declared[spec.name] = spec
 
+    def is_own(self, name: NodeName) -> bool:
+        """Return whether a node is one of this machine: the server's own, or added by hand in its data folder."""
+        return name in self._declared or (self._data.node(name) / "agent.json").exists()
+
     def refusal(self, said: NodeSpec, incarnation: Incarnation) -> str:
         """Return why an agent is not taken in at all, or ''."""
         wrong = absurd(said, incarnation)
@@ -52,7 +64,8 @@ class Admission:
         """Return the spec to register for a node; a claim beyond its record is logged once."""
         known = self._known(said.name)
         if known is None:
-            return said
+            record = self._joined.get(said.name) if self._joined is not None else None
+            return bounded(said, record.node) if record is not None else said
         spec, more = believed(said, known)
         if more and self._told.get(said.name) != more:
             log.warning("node says more than is known of it", extra={"node": said.name, "fields": more})

@@ -21,15 +21,29 @@ from penstock.engines.processes.procfs import Process
 from penstock.privatefiles import open_own, write_whole
 
 
-def start_agent(data: DataFolder, spec: NodeSpec) -> Process | None:
-    """Start the node's agent, in a session of its own; return its process, None where one runs already."""
+def write_config(data: DataFolder, spec: NodeSpec, shared: str = "") -> Path:
+    """Write the configuration of the node's agent, anew at each start, and return where.
+
+    Args:
+        shared: folder below which those of jobs lie, on storage that other nodes share; empty: in the data folder.
+    """
     folder = data.node(spec.name)
     private(folder.parent)
     private(folder)
     mark = hashlib.sha256(str(data.root.resolve()).encode()).hexdigest()[:8]
-    config = AgentConfig(str(data.root.resolve()), spec, f"penstock-{mark}-{spec.name}")
+    config = AgentConfig(str(data.root.resolve()), spec, f"penstock-{mark}-{spec.name}", shared)
     path = folder / "agent.json"
-    write_whole(path, msgspec.json.encode(config), synced=False)  # written anew at each start
+    write_whole(path, msgspec.json.encode(config), synced=False)
+    return path
+
+
+def start_agent(data: DataFolder, spec: NodeSpec, shared: str = "") -> Process | None:
+    """Start the node's agent, in a session of its own; return its process, None where one runs already.
+
+    Args:
+        shared: as `write_config` takes it.
+    """
+    folder, path = data.node(spec.name), write_config(data, spec, shared)
     if agent_pid(data, spec.name) is not None:
         return None
     log = open_own(folder / "agent.log", os.O_WRONLY | os.O_APPEND)

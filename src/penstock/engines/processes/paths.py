@@ -13,10 +13,14 @@ _OUTPUT = re.compile(r"attempt-([1-9]\d{0,9})\.rank-(0|[1-9]\d{0,9})\.log", re.A
 
 
 class DataFolder:
-    """Paths below one data folder; nothing is created by asking."""
+    """Paths below one data folder; nothing is created by asking.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    Args:
+        shared: folder below which those of jobs lie, on storage that other nodes share; None: in the data folder.
+    """
+
+    def __init__(self, root: Path, shared: Path | None = None) -> None:
+        self.root, self._shared = root, shared
 
     @property
     def log(self) -> Path:
@@ -31,6 +35,21 @@ class DataFolder:
     def server_info(self) -> Path:
         """Addresses of the present server; replaced whole."""
         return self.root / "server.json"
+
+    @property
+    def link(self) -> Path:
+        """How the node of this folder reaches its server; there is none in a server's own folder."""
+        return self.root / "link.json"
+
+    @property
+    def joined(self) -> Path:
+        """The folder of the server's records of nodes of other machines."""
+        return self.root / "joined"
+
+    @property
+    def agents_port(self) -> Path:
+        """The port at which the server last listened for agents."""
+        return self.root / "agents.port"
 
     def standby_info(self, pid: int) -> Path:
         """Address of a standby server; it holds the file's lock (flock) while it lives."""
@@ -97,7 +116,7 @@ class DataFolder:
         return self.root / "mps" / self.node(name).name
 
     def job(self, job_id: JobId) -> Path:
-        return self.root / "jobs" / str(job_id)
+        return (self._shared or self.root) / "jobs" / str(job_id)
 
     def checkpoints(self, job_id: JobId) -> Path:
         return self.job(job_id) / "checkpoints"

@@ -83,6 +83,11 @@ def is_loopback(host: str) -> bool:
     return all(ipaddress.ip_address(address).is_loopback for address in _addresses(host))
 
 
+def is_unspecified(host: str) -> bool:
+    """Return whether the host stands for all addresses of this machine."""
+    return any(ipaddress.ip_address(address).is_unspecified for address in _addresses(host))
+
+
 def local_host(host: str) -> str:
     """Return how a client on this machine reaches a server that listens on `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not listened on
@@ -91,7 +96,7 @@ def local_host(host: str) -> str:
 def advertised(transport: Transport, port: int) -> str:
     """Return the URL under which others are to find this server."""
     host = transport.host
-    if any(ipaddress.ip_address(address).is_unspecified for address in _addresses(host)):
+    if is_unspecified(host):
         host = next(iter(transport.names), socket.gethostname())
     return f"{'https' if transport.secure else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 

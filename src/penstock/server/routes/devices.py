@@ -26,7 +26,7 @@ from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow
 from penstock.server.http.responses import ApiError, answer
 from penstock.server.http.versions import IfMatch, changed, versions_of, with_version
-from penstock.server.routes.nodes import NodePath
+from penstock.server.routes.joined import NodePath
 from penstock.server.routes.openapi import returns
 from penstock.server.selecting import checked_pattern, name_matcher
 from penstock.server.tables import Filter, ListQuery, ListTable, answer_with, list_query, page_of, yes_or_no

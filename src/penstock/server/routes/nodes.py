@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import cached_property
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Path, Query
+from fastapi import FastAPI, Query
 from starlette.responses import Response
 
 from penstock.api import types as api
@@ -23,6 +23,7 @@ from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow
 from penstock.server.http.responses import ApiError, answer
 from penstock.server.http.versions import IfMatch, changed, versions_of, with_version
+from penstock.server.routes.joined import NodePath, joined_routes
 from penstock.server.routes.openapi import returns
 from penstock.server.selecting import checked_pattern, name_matcher
 from penstock.server.tables import (
@@ -37,11 +38,10 @@ from penstock.server.tables import (
 )
 from penstock.server.views.cluster import node_view, whole_node_view
 
-OF_SIGHT = frozenset({"drain_reason", "devices", "jobs", "shut_to"})
+OF_SIGHT = frozenset({"drain_reason", "devices", "jobs", "shut_to", "at", "address"})
 """Fields that depend on who asks."""
 ModelUse = tuple[str, str, str]
 """Vendor, model, and `free`, `used`, `unhealthy` or `closed`."""
-NodePath = Annotated[str, Path(max_length=63, description="name of the node")]
 
 
 class NodeEntry:
@@ -220,6 +220,8 @@ def node_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             view = node_view(backend.state, wanted.node, connected=node in backend.connected(), scope=who)
             raise changed(node_version(known), f"node {node}", view)
         return answer(api.DoneAnswer(True))
+
+    joined_routes(app, backend, caller)
 
 
 def _listed(state: State, entries: NodeEntries, connected: set[NodeName], who: Scope, query: ListQuery) -> Response:

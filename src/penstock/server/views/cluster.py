@@ -56,6 +56,8 @@ def node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) ->
         zone=node.spec.zone,
         rack=node.spec.rack,
         switch=node.spec.switch,
+        at=node.spec.at if scope.sees_all else "",
+        address=node.spec.address if scope.sees_all and node.spec.at else "",
         links=_links(free.shape) if any(device.links for device in node.spec.devices) else {},
     )
 

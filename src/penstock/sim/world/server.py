@@ -121,8 +121,8 @@ class SimServer:
                     self._world.to_node(node.name, terms)
 
             self.ask(msg.Hello(message.spec, message.incarnation), welcome)
-        elif isinstance(message, protocol.AgentFetch):
-            raise AssertionError("jobs of simulated worlds start in no snapshots")
+        elif isinstance(message, protocol.AgentFetch | protocol.AgentRenew):
+            raise AssertionError("jobs of simulated worlds start in no snapshots, and their nodes have no certificates")
         elif self._sessions.get(node.name, (0, 0))[0] == message.session and message.epoch == self.controller.epoch:
             self.ask(message.report, lambda reply: self._taken(node.name, reply))
         else:

@@ -1,0 +1,164 @@
+"""Nodes of other machines: declared, joined, drained and removed. What engines that bring agents to machines call."""
+
+import datetime as dt
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from penstock.control import messages as msg
+from penstock.control.inbox import InboxFull
+from penstock.control.service import ControlService
+from penstock.core.messages.reports import NodeReport
+from penstock.core.model.errors import InvalidInput, PenstockError
+from penstock.core.model.ids import NodeName, UserName
+from penstock.engines.agent.joined import DeclaredNode, JoinBundle, ServerAddress, mark_of
+from penstock.engines.agent.protocol import ServerCertificate
+from penstock.engines.joined.records import JoinedNode, JoinedNodes
+from penstock.engines.processes.paths import DataFolder
+from penstock.ports import Clock
+from penstock.security.authority import CertificateError, fingerprint_in
+from penstock.security.keeper import CertificateKeeper
+
+log = logging.getLogger(__name__)
+
+HOUR_MS = 3_600_000
+VALID_MS = 24 * HOUR_MS
+VALID_MAX_MS = 30 * VALID_MS
+NODES_MAX = 5_000
+ENGINE_USER = UserName("engine")
+
+
+class Links(Protocol):
+    """What of the agents' connections is needed here."""
+
+    def connected(self) -> set[NodeName]: ...
+
+    def drop(self, node: NodeName) -> None: ...
+
+
+class Joining:
+    """Declares nodes and lets their agents in. Any thread; what works on files says so.
+
+    Args:
+        is_own: whether a node is one of the server's machine: another machine cannot have its name.
+        service: returns the control loop; called once this server leads.
+    """
+
+    def __init__(
+        self,
+        data: DataFolder,
+        clock: Clock,
+        records: JoinedNodes,
+        is_own: Callable[[NodeName], bool],
+        service: Callable[[], ControlService | None],
+    ) -> None:
+        self._data, self._clock, self._is_own, self._service = data, clock, is_own, service
+        self._keeper = CertificateKeeper(data.certificates)
+        self.records = records
+        self.addresses: Sequence[ServerAddress] = ()
+        """Where this server listens for agents; set once it does."""
+        self.links: Links | None = None
+
+    # For administrators and engines.
+
+    def declare(self, node: DeclaredNode, *, valid_ms: int = VALID_MS) -> JoinBundle:
+        """Return a bundle with which one machine may join as `node`; a former one of this name is void. Works on files.
+
+        Raises: InvalidInput for a name that is taken, or while this server does not listen for agents; OSError.
+        """
+        if self._is_own(node.name):
+            raise InvalidInput(f"'{node.name}' is a node of the server's own machine", hint="give it another name")
+        if not 0 < valid_ms <= VALID_MAX_MS:
+            raise InvalidInput(f"a bundle is valid for up to {VALID_MAX_MS // VALID_MS} days, not for {valid_ms} ms")
+        if not self.addresses:
+            raise InvalidInput("this server does not listen for agents: it waits as a standby", hint="ask the leader")
+        if self.records.get(node.name) is None and len(self.records) >= NODES_MAX:
+            raise InvalidInput(f"{NODES_MAX} nodes are declared, no more are kept", hint="penstock node remove NAME")
+        certificate, key = self._keeper.sign_join(node.name, self._now(), dt.timedelta(milliseconds=valid_ms))
+        trusted = self._data.trusted.read_text(encoding="ascii")
+        self.records.declare(node, key)
+        log.info("a node is declared", extra={"node": node.name, "engine": node.engine})
+        until_ms = self._clock.unix_ms() + valid_ms
+        return JoinBundle(node.name, tuple(self.addresses), trusted, certificate.decode("ascii"), until_ms)
+
+    def remove(self, name: NodeName) -> bool:
+        """Let nobody speak for a node any more; return whether it was declared. Works on files.
+
+        Its programs end with its lease, if they live.
+        """
+        removed = self.records.remove(name)
+        if removed and self.links is not None:
+            self.links.drop(name)
+        return removed
+
+    def declared(self) -> list[JoinedNode]:
+        """Return all declared nodes, by name."""
+        return self.records.all()
+
+    def connected(self) -> frozenset[NodeName]:
+        """Return the nodes that have a session now."""
+        return frozenset(self.links.connected() if self.links is not None else ())
+
+    def going(self, name: NodeName, *, deadline_ms: int | None, reason: str) -> None:
+        """Close a node to new work; with a deadline (unix ms) what runs there is asked to save and move at once."""
+        self._ask(msg.Drain(name, True, ENGINE_USER, reason, deadline_ms is not None))
+
+    def gone(self, name: NodeName, reason: str) -> None:
+        """Let a node be lost now: it is proven that no process of it lives. Where it is not, its lease decides."""
+        if self.links is not None:
+            self.links.drop(name)
+        service = self._service()
+        node = service.controller.state.nodes.get(name) if service is not None else None
+        if node is None or node.state == "lost" or service is None:
+            return
+        log.info("a node is gone: %s", reason, extra={"node": name})
+        report = NodeReport(name, node.incarnation, self._clock.unix_ms() * 1_000_000, inventory=True, leaving=True)
+        service.on_report(report, _NoSession())
+
+    def _ask(self, request: msg.Request) -> None:
+        service = self._service()
+        try:
+            if service is not None:
+                service.ask(request)
+        except InboxFull:
+            log.warning("the server is busy: a node is not drained yet")
+
+    # For the agents' connections.
+
+    def refusal(self, node: NodeName, certificate: bytes) -> str:
+        """Return why an agent with this certificate (DER) may not speak for `node`, or ''."""
+        if self._is_own(node):
+            return ""
+        return self.records.admits(node, fingerprint_in(certificate))
+
+    def renewed(self, node: NodeName, request: str) -> ServerCertificate:
+        """Answer a node's request for a certificate. Works on files."""
+        try:
+            if self._is_own(node):
+                return ServerCertificate(problem="nodes of the server's machine get theirs from its data folder")
+            chain, key, from_ms = self._keeper.sign_request(node, request.encode(), self._now())
+            if not self.records.renew(node, key):
+                return ServerCertificate(problem=f"node '{node}' is not declared here any more")
+            trusted = self._data.trusted.read_text(encoding="ascii")
+        except (CertificateError, OSError) as error:
+            log.error("no certificate for a node: %s", error, extra={"node": node})
+            return ServerCertificate(problem=error.message if isinstance(error, PenstockError) else "a fault here")
+        return ServerCertificate(chain.decode("ascii"), trusted, from_ms)
+
+    def trusted_mark(self) -> str:
+        return mark_of(self._data.trusted)
+
+    def _now(self) -> dt.datetime:
+        return dt.datetime.fromtimestamp(self._clock.unix_ms() / 1000, dt.UTC)
+
+
+class _NoSession:
+    """Takes the answer to a report that no agent has sent."""
+
+    def welcome(self, epoch: object, lease_ms: int, heartbeat_ms: int) -> None: ...
+
+    def taken(self, report_seq: int, orders: object, *, accepted: bool) -> None: ...
+
+    def refuse(self, reason: str) -> None: ...
+
+    def close(self) -> None: ...
