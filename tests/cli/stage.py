@@ -127,6 +127,7 @@ def _names(server: Server) -> dict[str, str]:
     client.submit({"name": "train-last", "tenant": "vision", "devices": 4, "replicas": 2, "command": "true"})
     client.act("hold", {"name": "train-last"})
     Jobs(server.client).ended(ended.jobs[0].id)
+    client.set_schedule("nightly", {"tenant": "vision", "command": "true", "schedule": {"cron": "@daily"}})
     until(lambda: client.job(trained.jobs[0].id).step == 3, "the training reports")
     client.add_credit("vision", {"amount": "9.00", "reference": "r"})
     credited = next(entry.seq for entry in client.journal("vision").entries if entry.text == "payment in advance r")

@@ -69,6 +69,10 @@ CHANGES = {
         "notify set",
         "notify test",
         "notify remove",
+        "schedule pause",
+        "schedule resume",
+        "schedule run-now",
+        "schedule remove",
         "secret set",
         "secret remove",
         "secret rotate",
@@ -104,6 +108,8 @@ class World:
         server.client.declare_node({"name": "away", "at": HOSTILE})
         server.client.set_secret("KEY", "x", "default")
         self.invoice = server.client.issue_invoice("vision").number
+        again = {"name": HOSTILE, "command": "true", "schedule": {"cron": "@yearly"}}
+        server.client.set_schedule("again", again)
         self.jobs = jobs
         (folder / "queues.yaml").write_text(json.dumps(VOLCANO))
         write_csv(replace(trace(*(job(i) for i in range(3))), name=HOSTILE, notes=(HOSTILE,)), folder / "trace.csv")
@@ -154,6 +160,8 @@ class World:
             "node list": [()],
             "secret list": [()],
             "notify list": [(), ("--everyone",)],
+            "schedule list": [(), ("--everyone",)],
+            "schedule show": [("again",), (HOSTILE,)],
             "admin show": [(), (HOSTILE,)],
             "schema": [()],
             "completion show": [("bash",)],

@@ -69,6 +69,7 @@ SECRETS = {
     "program on a device": "brassiquolt",
     "claim of a job": "dravonquist",
     "who was turned away": "pelzimmurra",
+    "name of a schedule": "trovindelque",
     "name of a secret": "mulvanderskip",
     "value of a secret": "corvexitrun",
 }
@@ -426,6 +427,7 @@ class Named(NamedTuple):
 
 
 TENANT = "?tenant={tenant}"
+OF_USER = "?user={of}"
 SEEN = ("a", "b", "none")
 OPERATIONS = {
     "POST /jobs": Row("submit", 200, body={"command": "true", "tenant": Named("tenant"), "after_any": Named("live")}),
@@ -495,6 +497,13 @@ OPERATIONS = {
     "GET /secrets": Row("anybody"),
     "PUT /secrets/{name}": Row("set secret", body={"value": SECRETS["value of a secret"], "tenant": Named("holder")}),
     "DELETE /secrets/{name}": Row("remove secret", query=TENANT),
+    "GET /schedules": Row("anybody"),
+    "GET /schedules/{name}": Row("see", query=OF_USER, targets=SEEN),
+    "PUT /schedules/{name}": Row(
+        "submit", body={"command": "true", "tenant": Named("tenant"), "schedule": {"cron": "@yearly"}}
+    ),
+    "POST /schedules/{name}/actions": Row("act on many", query=OF_USER, body={"action": "pause"}),
+    "DELETE /schedules/{name}": Row("act on many", query=OF_USER),
     "GET /notifications": Row("anybody"),
     "PUT /notifications/{name}": Row(
         "set notification",
@@ -717,6 +726,8 @@ def submit_all(world: World) -> None:
     }
     for name, job_id in world.jobs.items():
         world.state(job_id, *(("running",) if name.split()[1] in ("live", "low") else ("succeeded", "failed")))
+    for caller in ("member", "of amy", "b_member"):
+        set_schedule(world, caller)
     place = "/" + SECRETS["working directory"]
     world.jobs["b waiting"] = world.submit("b_member", "b-waiting", "true", devices=2, replicas=2, workdir=place)
     world.jobs["own waiting"] = world.submit("member", "a-waiting", "true", devices=2, replicas=2)
@@ -724,6 +735,14 @@ def submit_all(world: World) -> None:
     for name in ("own live", "colleague live", "b live"):
         path = f"/jobs/{world.jobs[name]}/logs?attempt=1"
         until(lambda path=path: b"on" in world.ask("local", "GET", path).body, f"{name} says something")
+
+
+def set_schedule(world: World, caller: str) -> None:
+    name = SECRETS["name of a schedule"] if caller == "b_member" else "a-schedule"
+    command = SECRETS["command"] if caller == "b_member" else "true"
+    tenant = TENANT_B if caller == "b_member" else "alpha"
+    body = {"command": command, "name": name, "tenant": tenant, "schedule": {"cron": "@yearly"}}
+    assert world.ask(caller, "PUT", f"/schedules/{name}", body).status == 200
 
 
 # Everything that is asked.
@@ -748,6 +767,8 @@ def values(world: World, target: str, job: str = "finished") -> dict[str, Any]:
         "events": {"a": ["budget"], "b": ["budget"], "nodes": ["node_lost"]}.get(target, ["end"]),
         "about": tenant if target in ("a", "b") else "",
         "name": {"b": SECRETS["name of a secret"], "none": "nothing", "-": "nothing"}.get(target, "A_SECRET"),
+        "schedule": {"b": SECRETS["name of a schedule"], "none": "unset"}.get(target, "a-schedule"),
+        "of": {"b": SECRETS["member"], "none": "nobodys", "colleague": "amy"}.get(target, "ann"),
         "holder": "" if target == "own" else tenant,
         "user": {"self": "", "both": "bert", "b_member": SECRETS["member"], "none": "noone"}.get(target, target),
     }
@@ -765,6 +786,10 @@ def requests(world: World, operation: str, caller: str, target: str) -> Iterator
             known["node"] = "n9"  # the others have work
         if "{token_id}" in path:
             known["token_id"] = fresh_token(world, known["user"]) if target != "none" else "none"
+        if "/schedules/" in path and method != "PUT":
+            known["name"] = known["schedule"]
+            if method == "DELETE" and target != "none":
+                set_schedule(world, {"b": "b_member", "colleague": "of amy"}.get(target, "member"))
         if operation == "DELETE /secrets/{name}" and target != "none":
             fresh_secret(world, known["name"], known["tenant"])
         query = "" if target == "all" else row.query.format(**known)
@@ -853,7 +878,7 @@ def test_what_is_not_theirs_looks_to_them_as_if_it_were_not_there(world):
 def told(found: Answer, world: World, target: str, job: str = "finished") -> tuple[int, dict[str, Any]]:
     """Return an answer without what named its target, and without when it was given."""
     text = re.sub(r"'[0-9a-f]{12}'|(?<=_ms\":)[0-9]+", "_", found.body.decode()).replace("'none'", "_")
-    for name in ("tenant", "job_id", "number", "user", "name"):
+    for name in ("tenant", "job_id", "number", "user", "name", "schedule", "of"):
         if word := str(values(world, target, job)[name]):
             text = re.sub(rf"\b{re.escape(word)}\b", name, text)
     return found.status, json.loads(text.replace(": _", ": 0").replace(":_", ":0"))
@@ -893,6 +918,8 @@ def probes(world: World) -> list[tuple[str, str, Any]]:
                        "alerts?totals_by=code", "nodes?sort=-used&totals_by=model", "nodes/n1", "nodes/n2",
                        "usage?by=tenant,user&sort=-devices", "waste?by=tenant,user&sort=-cost")),
         *(("GET", f"/events?job={job_id}", None) for job_id in world.jobs.values()),
+        ("GET", "/schedules?everyone=true", None),
+        ("GET", "/events?kind=ScheduleSet&kind=SchedulePaused&kind=ScheduleRemoved", None),
         ("GET", "/events?kind=JobSubmitted&kind=JobFinished&since=2020-01-01T00:00Z", None),
         *(("GET", f"/timeline?by={by}", None) for by in ("node", "tenant", "user", "job")),
         ("POST", "/plan", room),

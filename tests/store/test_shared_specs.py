@@ -10,6 +10,7 @@ import pytest
 from penstock.control.log_check import Verifier
 from penstock.core.lifecycle import requests
 from penstock.core.model.events import JobSubmitted, Record
+from penstock.core.model.jobs import Scheduled
 from penstock.core.state.images import packed, unpacked
 from penstock.core.state.state import Image, State, fold
 from penstock.store import encoding
@@ -217,7 +218,7 @@ def test_pieces_of_a_log_follow_one_another(place, monkeypatch):
 def test_every_field_of_a_submit_is_kept_with_a_shared_spec():
     """A field that is forgotten would be lost at a restart; of a token's reach that would be a hole."""
     spec = job_spec(0, env=ENV)
-    whole = JobSubmitted(2, spec, "ann", 1, 1, "key", "digest", 3, "nobody", True)
+    whole = JobSubmitted(2, spec, "ann", 1, 1, "key", "digest", 3, "nobody", True, Scheduled("nightly", 4, 1))
     assert all(getattr(whole, name) != default for name, default in defaults_of_submits())
     rows = list(encoding.event_rows([Record(1, 5, JobSubmitted(1, spec, "ann", 1, 0)), Record(2, 5, whole)]))
     assert b"SETTINGS" not in rows[1].body

@@ -138,6 +138,10 @@ class JobView(msgspec.Struct, frozen=True):
     """Processor time so far."""
     array_counts: dict[str, int] = {}
     """Where the job stands for its array: the array's live members that match, by state."""
+    schedule: str = ""
+    """The schedule of its user that submitted it; empty: none did, or it is not known."""
+    due_ms: int = 0
+    """The time of that schedule at which it was due (unix ms)."""
 
 
 class JobList(PagedList, frozen=True):

@@ -47,6 +47,7 @@ PANELS: dict[str, dict[str, Entry]] = {
         "exec": Entry("exec:exec_", "Run a command in a lease or running job."),
         "lease": Entry("lease:lease", "Hold devices for interactive work, for a limited time."),
         "notify": Entry("notify:notify", "Choose what you are notified of, and by which way."),
+        "schedule": Entry("schedule:schedule", "List, pause and remove schedules; submit sets them."),
         "events": Entry("events:events", "List what happened, from the log."),
     },
     "Cluster": {
@@ -123,6 +124,7 @@ TABLES = frozenset({
     "ps", "jobs", "nodes", "pools", "quota", "eta", "usage", "checkpoints", "certificates",
     "money accounts", "money invoice list", "money ledger", "token list", "secret list", "notify list", "devices list",
     "node list",
+    "schedule list",
 })  # fmt: skip
 """Commands with a table that knows its items: columns and fields have names."""
 LISTS = TABLES | {"queue", "alerts", "defrag", "events", "money bill"}

@@ -56,6 +56,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "notify test": ("penstock notify test pager",),
     "notify remove": ("penstock notify remove pager",),
+    "schedule list": ("penstock schedule list", "penstock schedule list --everyone"),
+    "schedule show": ("penstock schedule show nightly",),
+    "schedule pause": ("penstock schedule pause nightly",),
+    "schedule resume": ("penstock schedule resume nightly",),
+    "schedule run-now": ("penstock schedule run-now nightly",),
+    "schedule remove": ("penstock schedule remove nightly",),
     "events": ("penstock events --last 20", "penstock events 1 --json"),
     # Cluster
     "top": ("penstock top", "penstock top devices", "penstock top mine --filter train"),

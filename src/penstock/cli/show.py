@@ -10,6 +10,7 @@ from penstock.cli.options import JobArgument, JsonOption
 from penstock.cli.output import Console, marked, print_json, styled
 from penstock.cli.place import client_of
 from penstock.cli.remaining import left
+from penstock.cli.schedule import local
 from penstock.cli.story import attempts_of, checkpoints_text, clock, moment, node_part, places_text, story
 from penstock.core.model.events import Record
 from penstock.core.model.explanation import Explanation
@@ -87,6 +88,7 @@ def request_facts(job: api.JobView) -> Iterator[tuple[str, str]]:
     yield "pool", job.pool
     yield "time limit", format_duration(job.time_limit_ms) if job.time_limit_ms else ""
     yield "tenant", f"{job.tenant}, queue {job.queue}, user {job.user}"
+    yield "schedule", f"{job.schedule}, due {local(job.due_ms)}" if job.schedule else ""
     yield "priority", f"{job.priority}{', not preemptible' if job.preemptible is False else ''}"
     yield "command", shlex.join(job.command)
 

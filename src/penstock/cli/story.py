@@ -46,7 +46,8 @@ def story(record: ev.Record) -> str:
     match event:
         case ev.JobSubmitted():
             array = f", index {event.array_index} of array {event.array_id}" if event.array_id is not None else ""
-            return f"submitted by {event.user}{array}"
+            by = f"schedule {event.scheduled.schedule} of {event.user}" if event.scheduled is not None else event.user
+            return f"submitted by {by}{array}"
         case ev.JobCancelRequested():
             return f"{event.by} asked to cancel it" + _because(event.reason)
         case ev.AttemptAllocated():

@@ -9,6 +9,7 @@ from penstock.cli.output import print_json, say
 from penstock.cli.place import client_of
 from penstock.cli.progress import waiting
 from penstock.cli.requests import request_of
+from penstock.cli.schedule import rule_of, set_schedule, with_schedule
 from penstock.cli.shape import JobShape, WhatArgument, shaped
 from penstock.client.snapshots import with_snapshots
 
@@ -18,16 +19,25 @@ def submit(
     what: WhatArgument,
     shape: JobShape = JobShape(),
     key: Annotated[str | None, typer.Option(help="Idempotency key: a repeated one submits nothing new.")] = None,
+    schedule: Annotated[
+        str | None, typer.Option("--schedule", metavar="CRON", help="Submit it at these times: '0 3 * * *', @daily.")
+    ] = None,
+    zone: Annotated[str | None, typer.Option("--zone", help="Time zone of --schedule, such as Europe/Berlin.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Submit nothing; show the plan.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Submit a job file or a command, and return at once."""
+    """Submit a job file or a command, and return at once; with a schedule, at its times."""
     if dry_run:
         from penstock.cli.plan import planned, print_plan
 
         print_plan(planned(request_of(what, shape), quiet=json), as_json=json)
         return
-    request, client = request_of(what, shape), client_of()
+    request = with_schedule(request_of(what, shape), schedule, zone)
+    rule = rule_of(request)
+    if rule is not None:
+        set_schedule(request, rule, json=json)
+        return
+    client = client_of()
     with waiting("submitting", quiet=json) as say_what:
         request = with_snapshots(client, request, say_what)
         answer = client.submit_request(request, idempotency_key=key)

@@ -18,6 +18,7 @@ from penstock.client import proof
 from penstock.client.endpoints import Endpoint, endpoint_of, parsed, running_on, trusted_by
 from penstock.client.errors import ServerNotRunning
 from penstock.client.history import HistoryCalls
+from penstock.client.standing import StandingCalls
 from penstock.core.model.actions import JobAction
 from penstock.core.model.answers import Alert, PlanAnswer, PoolStats, Score
 from penstock.core.model.errors import PenstockError
@@ -25,14 +26,13 @@ from penstock.core.model.explanation import Explanation
 
 if TYPE_CHECKING:  # and imported by the methods that return them: few programs need them
     from penstock.api.devices import DeviceCurve, DeviceList
-    from penstock.api.notifications import NotificationList, NotificationMade, NotificationTested
     from penstock.api.scheduling import CycleView, DefragList
     from penstock.api.sessions import LoginLink
     from penstock.api.snapshots import ChunksAnswer, NewSnapshot, SnapshotAnswer
     from penstock.core.model.events import Record
 
 
-class ApiClient(HistoryCalls):
+class ApiClient(HistoryCalls, StandingCalls):
     """Talks to one server, or to another of the same cluster that it knows of."""
 
     @classmethod
@@ -364,28 +364,6 @@ class ApiClient(HistoryCalls):
     def remove_secret(self, name: str, tenant: str = "") -> None:
         query = {"tenant": tenant} if tenant else {}
         self._call("DELETE", f"/secrets/{quote(name, safe='')}", api.DoneAnswer, query=query)
-
-    def notifications(self, *, everyone: bool = False) -> "NotificationList":
-        """Return the caller's notifications (an administrator's: also everyone's), and the channels to choose from."""
-        from penstock.api.notifications import NotificationList
-
-        return self._call("GET", "/notifications", NotificationList, query={"everyone": "true"} if everyone else {})
-
-    def set_notification(self, name: str, wanted: Mapping[str, Any]) -> "NotificationMade":
-        """Choose what is sent where: channel, to, events, tenant, signing_key."""
-        from penstock.api.notifications import NotificationMade
-
-        return self._call("PUT", f"/notifications/{quote(name, safe='')}", NotificationMade, body=wanted)
-
-    def remove_notification(self, name: str, user: str = "") -> None:
-        query = {"user": user} if user else {}
-        self._call("DELETE", f"/notifications/{quote(name, safe='')}", api.DoneAnswer, query=query)
-
-    def test_notification(self, name: str) -> "NotificationTested":
-        """Send a test message, and return whether it was taken."""
-        from penstock.api.notifications import NotificationTested
-
-        return self._call("POST", f"/notifications/{quote(name, safe='')}/test", NotificationTested)
 
     def rotate_secret_key(self) -> api.KeyRotated:
         return self._call("POST", "/secret-key", api.KeyRotated)

@@ -15,6 +15,7 @@ import msgspec
 from penstock import __version__
 from penstock.control import messages as msg
 from penstock.control import single
+from penstock.control.cron import CronTimes
 from penstock.control.dividing import Divisions
 from penstock.control.finished_jobs import finished_row, past_run
 from penstock.control.hangs import Inspections
@@ -30,9 +31,9 @@ from penstock.core.lifecycle import (
     money,
     observing,
     orders,
-    quota_alerts,
     reports,
     requests,
+    schedules,
     secrets,
     tokens,
 )
@@ -45,6 +46,7 @@ from penstock.core.messages.money import MoneyRequest
 from penstock.core.messages.orders import Addressed
 from penstock.core.messages.reports import NodeReport
 from penstock.core.messages.requests import Refusal
+from penstock.core.messages.schedules import ScheduleRequest
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import InvalidInput, Problem, StaleEpoch, StoreError
@@ -57,6 +59,7 @@ from penstock.core.state import invariants
 from penstock.core.state.identity import begun_by, identity_of
 from penstock.core.state.snapshot import Snapshot, take_snapshot
 from penstock.core.state.state import State
+from penstock.engines.processes.accounts import may_switch
 from penstock.ports import Clock, EventStore, FinishedJob
 
 SNAPSHOT_EVERY_RECORDS = 50_000
@@ -97,7 +100,7 @@ class Controller:
         self.leases, self._pulses = Leases(), Pulses()
         self._inspections = Inspections(self._pulses)
         self._uses, self._host_loads = Uses(), HostLoads()
-        self._checks, self._divisions = NodeChecks(), Divisions()
+        self._checks, self._divisions, self._times = NodeChecks(), Divisions(), CronTimes()
         self._confirmed_ms = self._snapshot_seq = 0
         self.behind = False
         """A commit failed, and the log could not be read since: the state may hold uncommitted events."""
@@ -328,20 +331,8 @@ class Controller:
                 return msg.PlanCommitted(request.plan if self.shadow else orders.apply_plan(tx, request.plan))
             case msg.TakeImage():
                 return msg.ImageTaken(self.state.image())
-            case msg.NoteCapacity():
-                named = tuple(job_id for one in request.missing for job_id in one.job_ids[:1])
-                waiting = sum(one.count for one in request.missing)
-                tx.emit(ev.CapacityRequested(named, waiting, request.accepted, request.answer))
-                return msg.Done()
-            case msg.NoteQuotas():
-                quota_alerts.note(tx, request.events)
-                return msg.Done()
-            case msg.NoteAccess():
-                for event in request.events:
-                    tx.emit(event)
-                return msg.Done()
-            case msg.NoteEstimates():
-                return msg.Done(requests.note_estimates(tx, request.made_ms, request.estimates))
+            case msg.NoteCapacity() | msg.NoteQuotas() | msg.NoteAccess() | msg.NoteEstimates():
+                return single.noted(tx, request)
             case _:
                 if isinstance(request, MoneyRequest):
                     return money.decide(tx, request)
@@ -349,6 +340,8 @@ class Controller:
                     return secrets.decide(tx, request)
                 if isinstance(request, NotificationRequest):
                     return decide_notification(tx, request)
+                if isinstance(request, ScheduleRequest):
+                    return schedules.decide(tx, request, self._times, switches=may_switch())
                 if not isinstance(request, TokenRequest):
                     assert_never(request)
                 return tokens.decide(tx, request)
@@ -432,6 +425,7 @@ class Controller:
                 heard_ms = tx.now_ms - (now_ms - lease.heard_ms)
                 reports.lose_node(tx, name, "no heartbeat within its lease", heard_ms)
         reports.on_time(tx)
+        schedules.fire_due(tx, self._times, switches=may_switch())
         self._pulses.tell(tx, now_ms)
         self._uses.tell(tx, now_ms, self.reached)
         self._inspections.conclude(tx, now_ms)

@@ -19,6 +19,7 @@ from penstock.core.messages.requests import JobsChanged as JobsChanged
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.messages.requests import SeenStart as SeenStart
 from penstock.core.messages.requests import StartNoted as StartNoted
+from penstock.core.messages.schedules import ScheduleDone, ScheduleRequest
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.events import AccessNoted, QuotaNoted
@@ -170,6 +171,7 @@ Request = (
     | TokenRequest
     | SecretRequest
     | NotificationRequest
+    | ScheduleRequest
 )
 
 
@@ -243,5 +245,6 @@ Reply = (
     | TokenDone
     | SecretDone
     | NotificationDone
+    | ScheduleDone
     | RequestFailed
 )

@@ -1,12 +1,17 @@
-"""Requests about one job or one node: refused where it is another version than the one that they were decided on."""
+"""Requests about one job or one node: refused where it is another version than the one that they were decided on.
+
+And those that log what the server's services have seen.
+"""
+
+from typing import assert_never
 
 from penstock.control import messages as msg
-from penstock.core.lifecycle import versions
+from penstock.core.lifecycle import quota_alerts, requests, versions
 from penstock.core.lifecycle.device_health import close_by_hand, has_device, open_by_hand
 from penstock.core.lifecycle.draining import drain
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.requests import Refusal
-from penstock.core.model.events import JobProtected, NodeLeaveNoted
+from penstock.core.model.events import CapacityRequested, JobProtected, NodeLeaveNoted
 from penstock.core.state.state import State
 
 
@@ -62,4 +67,23 @@ def protected(tx: Transaction, request: msg.Protect) -> msg.Done:
     job = tx.state.jobs.get(request.job_id)
     if job is not None and job.protected != request.why:
         tx.emit(JobProtected(request.job_id, request.why))
+    return msg.Done()
+
+
+def noted(tx: Transaction, request: msg.NoteCapacity | msg.NoteQuotas | msg.NoteAccess | msg.NoteEstimates) -> msg.Done:
+    """Log what a service of the server has seen or asked for."""
+    match request:
+        case msg.NoteCapacity():
+            named = tuple(job_id for one in request.missing for job_id in one.job_ids[:1])
+            waiting = sum(one.count for one in request.missing)
+            tx.emit(CapacityRequested(named, waiting, request.accepted, request.answer))
+        case msg.NoteQuotas():
+            quota_alerts.note(tx, request.events)
+        case msg.NoteAccess():
+            for event in request.events:
+                tx.emit(event)
+        case msg.NoteEstimates():
+            return msg.Done(requests.note_estimates(tx, request.made_ms, request.estimates))
+        case _:
+            assert_never(request)
     return msg.Done()

@@ -3,7 +3,7 @@
 Each route checks the caller's rights, translates, asks the control loop, translates back.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -37,6 +37,7 @@ from penstock.server.routes.notifications import notification_routes
 from penstock.server.routes.oidc import oidc_routes
 from penstock.server.routes.openapi import describe, document_route
 from penstock.server.routes.quotas import quota_routes
+from penstock.server.routes.schedules import schedule_routes
 from penstock.server.routes.secrets import sealing_turn, secret_routes
 from penstock.server.routes.series import series_routes
 from penstock.server.routes.sessions import session_routes
@@ -104,9 +105,7 @@ def create_app(
     invoice_routes(app, backend, billing, caller)
     payment_routes(app, backend, caller)
     token_routes(app, backend, caller)
-    sealing = sealing_turn()
-    secret_routes(app, backend, sealing, caller)
-    notification_routes(app, backend, notifications, sealing, caller)
+    _standing_routes(app, backend, notifications, caller)
     held = HeldLog(backend)
     usage_routes(app, backend, held, caller)
     waste_routes(app, backend, held, caller)
@@ -115,6 +114,14 @@ def create_app(
     describe(app)
     document_route(app)
     return app
+
+
+def _standing_routes(app: FastAPI, backend: Backend, notifications: NotificationService, caller: Any) -> None:
+    """What users set once, and holds until they change it."""
+    sealing = sealing_turn()
+    secret_routes(app, backend, sealing, caller)
+    notification_routes(app, backend, notifications, sealing, caller)
+    schedule_routes(app, backend, caller)
 
 
 def _refused(backend: Backend, token: str) -> str:

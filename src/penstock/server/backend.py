@@ -14,10 +14,11 @@ from penstock.control.joining import Joining
 from penstock.control.metrics import MemoryMetrics
 from penstock.control.service import ControlService
 from penstock.core.lifecycle.requests import Submit
-from penstock.core.lifecycle.size import RECORD_BYTES
+from penstock.core.lifecycle.size import RECORD_BYTES, weight_of
 from penstock.core.lifecycle.thresholds import SharedAmount
 from penstock.core.messages.access import SetNotification, SetSecret
 from penstock.core.messages.requests import ChangeJobs
+from penstock.core.messages.schedules import ActOnSchedule, SetSchedule
 from penstock.core.model.events import Record
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.order.turns import TooManyWaiting
@@ -39,7 +40,7 @@ from penstock.store.folder_snapshots import FolderSnapshots
 
 log = logging.getLogger(__name__)
 
-ORDERS = (Submit, msg.Cancel, ChangeJobs, msg.AskCheckpoint, msg.Drain)
+ORDERS = (Submit, msg.Cancel, ChangeJobs, msg.AskCheckpoint, msg.Drain, SetSchedule, ActOnSchedule)
 """Requests that a server which only watches refuses: nothing would come of them."""
 SHADOW_HINT = "ask the scheduler of the cluster, or start a server without --shadow on another data folder"
 LOOKED_MS = 2_000
@@ -106,8 +107,10 @@ class Backend:
         return self.service.controller.state
 
     def _snapshots_held(self) -> set[str]:
-        """Return the snapshots of live jobs. Any thread."""
-        return {job.spec.snapshot for job in list(self.state.jobs.values()) if job.spec.snapshot}
+        """Return the snapshots of live jobs and of schedules. Any thread."""
+        specs = [job.spec for job in list(self.state.jobs.values())]
+        specs += [new.spec for one in list(self.state.schedules.by_key.values()) for new in one.jobs]
+        return {spec.snapshot for spec in specs if spec.snapshot}
 
     @property
     def may_lag(self) -> bool:
@@ -177,6 +180,13 @@ class Backend:
             self.gate.log(caller.tenant, RECORD_BYTES + len(request.secret.sealed))
         elif isinstance(request, SetNotification):
             self.gate.log(caller.tenant, RECORD_BYTES + len(request.subscription.to.sealed))
+        elif isinstance(request, SetSchedule):
+            self.gate.log(caller.tenant, RECORD_BYTES + len(msgspec.msgpack.encode(request.schedule)))
+        elif isinstance(request, ActOnSchedule) and request.action == "run":
+            one = self.state.schedules.by_key.get((request.owner, request.name))
+            if one is not None and len(self.state.config.tenants) > 1:
+                self.gate.jobs(caller.tenant, sum(new.count for new in one.jobs))
+            self.gate.log(caller.tenant, max(RECORD_BYTES, weight_of(one.jobs).log_bytes if one is not None else 0))
         else:
             self.gate.log(caller.tenant, RECORD_BYTES)
 

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from starlette.requests import Request
 
+from penstock.control.cron import problems_of
+from penstock.core.config.notifications import NAME as SCHEDULE_NAME
+from penstock.core.config.notifications import NAME_EXPECTED
 from penstock.core.lifecycle.asking import asked_problems
 from penstock.core.lifecycle.defaults import default_queue, default_tenant
 from penstock.core.lifecycle.requests import NewJob, unknown_job
@@ -21,6 +24,8 @@ from penstock.core.model.folder_snapshots import NAME
 from penstock.core.model.ids import JobId, QueueName, TenantName
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.quantities import listed
+from penstock.core.model.schedule_rule import ScheduleRule
+from penstock.core.model.schedules import Schedule
 from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
 from penstock.engines.processes.accounts import may_switch
 from penstock.server.backend import Backend
@@ -61,8 +66,9 @@ def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str, *, 
     entries, problems = with_slots(adopted(jobs_of(body), who, config), config)
     if problems:
         raise invalid(problems)
-    if backend.snapshots is None and (found := [entry for entry in entries if entry.spec.inputs]):
-        raise invalid([_no_inputs(entry) for entry in found[:PROBLEMS_MAX]])
+    _check_inputs(backend, entries)
+    if not planned and any(new.schedule is not None for new in entries):
+        raise invalid([_not_now(entries)])
     key = f"{who.user}/{idempotency_key}" if idempotency_key else ""
     known = backend.state.idempotency.get(key)  # a repeated request needs no room: its jobs exist
     repeated = known is not None and backend.clock.unix_ms() - known.time_ms < IDEMPOTENCY_KEPT_MS
@@ -81,6 +87,54 @@ def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str, *, 
     if problems:
         raise invalid(problems)
     return replace(made, config_seq=config_seq)
+
+
+def _check_inputs(backend: Backend, entries: Sequence[NewJob]) -> None:
+    if backend.snapshots is None and (found := [entry for entry in entries if entry.spec.inputs]):
+        raise invalid([_no_inputs(entry) for entry in found[:PROBLEMS_MAX]])
+
+
+def _not_now(entries: Sequence[NewJob]) -> Problem:
+    field = next(f"{new.field}.schedule".lstrip(".") for new in entries if new.schedule is not None)
+    text = f"{field} is given: jobs with a schedule are not submitted now"
+    return Problem(
+        "scheduled", field, text, "", "penstock submit sets the schedule; so does PUT /api/v1/schedules/NAME"
+    )
+
+
+def schedule_of(backend: Backend, body: bytes, who: Scope, name: str) -> Schedule:
+    """Return the schedule that a job file asks for, with all checks that need no decision done. For a thread.
+
+    Raises: ApiError with what is wrong.
+    """
+    config = backend.state.config
+    if not who.local and who.user not in config.user_by_name:
+        hint = f"an administrator declares them: penstock admin add user {who.user} tenants.NAME=member"
+        raise ApiError("forbidden", f"user {who.user} is not declared, and a schedule outlives a session", hint=hint)
+    entries, problems = with_slots(adopted(jobs_of(body), who, config), config)
+    rules = list(dict.fromkeys(new.schedule for new in entries if new.schedule is not None))
+    if not problems:
+        problems = _rule_problems(name, entries, rules)
+    if problems:
+        raise invalid(problems)
+    _check_inputs(backend, entries)
+    account_for(who, config)
+    jobs = tuple(replace(new, schedule=None) for new in with_snapshots(entries, who, backend))
+    tenant = entries[0].spec.tenant
+    return Schedule(name, who.user, replace(rules[0], name=name), jobs, tenant, operator=who.local)
+
+
+def _rule_problems(name: str, entries: Sequence[NewJob], rules: Sequence[ScheduleRule]) -> list[Problem]:
+    if not SCHEDULE_NAME.fullmatch(name):
+        return [Problem("bad_value", "name", f"name is '{name[:80]}', expected {NAME_EXPECTED}", name[:80])]
+    if len(rules) != 1:
+        text = "schedule is missing" if not rules else f"these jobs have {len(rules)} different schedules"
+        text += ", expected one: of one job, or in the defaults of all"
+        return [Problem("missing_field", "schedule", text, "", "schedule: {cron: '0 3 * * *', zone: Europe/Berlin}")]
+    if len({new.spec.tenant for new in entries}) > 1:
+        text = "the jobs of a schedule belong to several tenants, expected one"
+        return [Problem("bad_value", "tenant", text, "", "make a schedule for each")]
+    return problems_of(rules[0])
 
 
 def check_dependencies(entries: Sequence[NewJob], scope: Scope, reads: Reads) -> None:

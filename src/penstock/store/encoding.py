@@ -15,7 +15,7 @@ import msgspec
 from penstock.core.model.event import Event
 from penstock.core.model.events import AnyEvent, JobSubmitted, Record
 from penstock.core.model.ids import JobId, UserName
-from penstock.core.model.jobs import JobSpec, JobState
+from penstock.core.model.jobs import JobSpec, JobState, Scheduled
 from penstock.core.state.images import packed, unpacked
 from penstock.core.state.state import Image
 from penstock.ports import FinishedJob
@@ -45,6 +45,7 @@ class AlikeSubmitted(Event, tag=True, frozen=True, omit_defaults=True):
     batch: int = 1
     account: str = ""
     delegated: bool = False
+    scheduled: Scheduled | None = None
 
 
 _SAME = tuple(name for name in JobSubmitted.__struct_fields__ if name != "spec")

@@ -11,6 +11,7 @@ from penstock.core.config.job_fields import FIELDS
 from penstock.core.lifecycle.requests import NewJob
 from penstock.core.model.jobs import CheckpointSpec, Dependency, GangAsk, GroupAsk, Input, JobSpec, Topology
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
+from penstock.core.model.schedule_rule import ScheduleRule
 from penstock.core.place.mig import GEOMETRIES
 from tests.properties import examples
 
@@ -188,6 +189,23 @@ EXAMPLES = {
             {"signal": "SIGINT", "request_signal": "SIGUSR1", "interval": "5m"},
             lambda e: e.spec.checkpoint,
             CheckpointSpec("SIGINT", "SIGUSR1", 300_000),
+        ),
+    ],
+    "schedule": [
+        ({"cron": " 0  3 * * * "}, lambda e: e.schedule, ScheduleRule("0 3 * * *")),
+        (
+            {
+                "cron": "@daily",
+                "zone": "Europe/Berlin",
+                "name": "nightly",
+                "catch_up": "all",
+                "overlap": "queue",
+                "start": 1,
+                "end": 2,
+                "paused": True,
+            },
+            lambda e: e.schedule,
+            ScheduleRule("@daily", "Europe/Berlin", "nightly", "all", "queue", 1_000, 2_000, True),
         ),
     ],
 }

@@ -38,6 +38,7 @@ def cases() -> Iterator[Case]:
     yield from _sessions()
     yield from _sign_ins()
     yield from _notifications()
+    yield from _schedules()
     yield from _whatifs()
 
 
@@ -208,6 +209,31 @@ def _snapshots() -> Iterator[Case]:
     yield _beyond(send, "more chunks", "owner", chunks(4, 4_097))
     yield _beyond(send, "a body over the limit", "owner", chunks(2**20, 5))
     yield _beyond(send, "by who may not", "viewer", chunks(2**20, 4))
+
+
+def _schedules() -> Iterator[Case]:
+    one, gone, act = "PUT /schedules/{name}", "DELETE /schedules/{name}", "POST /schedules/{name}/actions"
+    rare = {"cron": "0 0 29 2 */7", "zone": "America/New_York", "overlap": "allow"}
+
+    def put(name: str, rule: Any = rare, **body: Any) -> Any:
+        job = {"command": "true", "tenant": past.OWN, "array": 5_000, "env": {"A": "x" * TEXT}, "schedule": rule}
+        return sending("PUT", f"/schedules/{name}", lambda: {**job, **body})
+
+    yield Case(one, "the largest that may be, seldom due", "owner", put("n" * 63), GOOD)
+    yield _beyond(one, "more jobs than a run may have", "owner", put("n", array=100_000))
+    yield _beyond(one, "a body over the limit", "owner", put("n", env={"A": "x" * 262_144}))
+    yield _beyond(one, "never due", "owner", put("n", {"cron": "0 0 31 2 */7"}))
+    yield _beyond(one, "a long expression", "owner", put("n", {"cron": "1,2,3,4,5," * 19 + "6 * * * *"}))
+    yield _beyond(one, "an expression over the limit", "owner", put("n", {"cron": "*" * TEXT}))
+    yield _beyond(one, "a zone that is none", "owner", put("n", {"cron": "@daily", "zone": "z" * 100}))
+    yield _beyond(one, "200 signs that are not ASCII", "owner", put("%E4%BD%A0" * 200))
+    yield _beyond(one, "by who may not", "viewer", put("n"))
+    for action in ("run", "pause", "resume"):
+        sent = sending("POST", f"/schedules/{'n' * 63}/actions", lambda action=action: {"action": action})
+        yield Case(act, action, "owner", sent)
+    yield _beyond(act, "a long name", "owner", _sent("POST", f"/schedules/{'n' * TEXT}/actions"))
+    yield Case(gone, "one that is there", "owner", _sent("DELETE", f"/schedules/{'n' * 63}"))
+    yield _beyond(gone, "a long name", "owner", _sent("DELETE", f"/schedules/{'n' * TEXT}"))
 
 
 def _notifications() -> Iterator[Case]:

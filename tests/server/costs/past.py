@@ -33,6 +33,8 @@ from penstock.core.model.ids import NodeName
 from penstock.core.model.jobs import ExitInfo, GangAsk, GroupAsk, JobSpec
 from penstock.core.model.notifications import Subscription, sealed_as
 from penstock.core.model.resources import Resources
+from penstock.core.model.schedule_rule import ScheduleRule
+from penstock.core.model.schedules import Schedule
 from penstock.core.model.secrets import Secret
 from penstock.engines.agent.joined import DeclaredNode
 from penstock.engines.joined.records import JoinedNode
@@ -51,6 +53,7 @@ WAITING, CROWD, HALF_FULL = 5_000, 100_000, 60_000
 OWN_WAITING = 200
 TOKENS, SECRETS, INVOICES, CREDITS = 400, 400, 36, 200
 NOTIFICATIONS = 1_000
+SCHEDULES, LATE_MS = 2_000, 4_000_000_000_000
 INVOICE_LINES = 2_000
 OUTPUTS = 500
 
@@ -137,7 +140,7 @@ def write(data: Path, waiting: int = WAITING, *, lost: bool = False) -> None:
     store, clock = SqliteStore(folder.log), PastClock()
     config = cluster_config({name: value for name, value in declared().items() if name != "nodes"})
     vault = Vault(folder.secret_keys)
-    sealed = [*_secrets(vault), *_notifications(vault)]
+    sealed = [*_secrets(vault), *_notifications(vault), *_schedules()]
     events = [ev.ConfigChanged(config, "adele"), *_tokens(), *sealed, *_money(clock.now)]
     records = [ev.Record(seq, clock.now, event) for seq, event in enumerate(events, 1)]
     store.append(records, [], store.acquire_epoch())
@@ -179,6 +182,15 @@ def _notifications(vault: Vault) -> Iterator[ev.AnyEvent]:
         to = vault.seal(sealed_as(owner, name), '{"to": "http://127.0.0.1:9/x"}')
         shown = "http://127.0.0.1:9/..."
         yield ev.NotificationSet(Subscription(name, owner, "webhook", ("success", "failure", "cancelled"), to, shown))
+
+
+def _schedules() -> Iterator[ev.AnyEvent]:
+    """As many as there may be, seldom due; some of the member."""
+    for i in range(SCHEDULES):
+        owner, name = ("mel" if i < 5 else f"user{i // 10}"), f"schedule-{i}"
+        rule = ScheduleRule("0 0 29 2 */7", "America/New_York", name)
+        spec = JobSpec(("true",), ask(0), tenant=OWN)
+        yield ev.ScheduleSet(Schedule(name, owner, rule, (NewJob(spec),), OWN, next_ms=LATE_MS))
 
 
 def _secrets(vault: Vault) -> Iterator[ev.AnyEvent]:

@@ -258,6 +258,11 @@ def _declared() -> Iterator[Case]:
     yield _read("/tokens", "all of it", "admin")
     yield _read("/secrets", "those of a tenant")
     yield _read("/secrets", "all of it", "admin")
+    yield _read("/schedules", "the own", "owner")
+    yield _read("/schedules?everyone=true", "all of it", "viewer")
+    one = "/schedules/{name}"
+    yield _read("/schedules/schedule-0", "one", "owner", operation=one)
+    yield _read(f"/schedules/{'n' * 200}", "a long name", "owner", operation=one, statuses=REFUSED, beyond=True)
     yield _read("/notifications", "the own", "owner")
     yield _read("/notifications?everyone=true", "all of it", "admin")
     yield _read("/notifications?everyone=true", "by who may not", "owner", statuses=REFUSED, beyond=True)

@@ -198,7 +198,8 @@ def _build(values: Values, reader: Reader) -> NewJob:
     names = tuple((item, kind) for item, kind in after if isinstance(item, str)) if after else ()
     unnamed = UNNAMED["tenant" in values, "queue" in values]
     held = values.get("hold", False)
-    return NewJob(spec, array.members, names, reader.where, unnamed, array.first, array.step, held)
+    schedule = values.get("schedule")
+    return NewJob(spec, array.members, names, reader.where, unnamed, array.first, array.step, held, schedule)
 
 
 def _secrets(values: Values, reader: Reader) -> tuple[tuple[str, str], ...]:

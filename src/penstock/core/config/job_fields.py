@@ -25,6 +25,7 @@ from penstock.core.config.fields import (
 )
 from penstock.core.config.notifications import job_events
 from penstock.core.config.reader import NAME_MAX, TEXT_MAX, Reader, short, shown
+from penstock.core.config.schedules import SCHEDULE
 from penstock.core.model import inputs, secrets
 from penstock.core.model import jobs as m
 from penstock.core.model.errors import nearest
@@ -307,4 +308,5 @@ FIELDS: dict[str, Field] = {
     "labels": pairs("labels of the job", m.LABELS_MAX),
     "notify": job_events("events of it that are sent to you, to all your destinations (as set for all your jobs)"),
     "checkpoint": section("how the program is asked to save", _CHECKPOINT),
+    "schedule": section("submit it again and again, at the times of a cron expression", SCHEDULE),
 }

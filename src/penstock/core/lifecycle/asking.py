@@ -34,6 +34,18 @@ def asked_problems(state: State, request: Submit, bounds: RequestBounds = BOUNDS
     return problems
 
 
+def name_problems(state: State, request: Submit, bounds: RequestBounds = BOUNDS) -> list[Problem]:
+    """Return what is wrong with the names of a request, secrets included, whether or not there is room for it."""
+    problems = Problems()
+    try:
+        _find(state, request, bounds, problems)
+        for new in request.jobs:
+            problems += _unknown_secrets(state, new, request.user, hinted=bool(problems))
+    except TooManyProblems:
+        return problems.and_more()
+    return problems
+
+
 def _look_for_room(state: State, request: Submit, problems: list[Problem]) -> None:
     """Report queues without room and unknown secrets; both may have changed since the last check."""
     coming: dict[QueueName, Counter[TenantName]] = {}

@@ -26,7 +26,7 @@ from penstock.core.model.events import (
     StartsEstimated,
 )
 from penstock.core.model.ids import JobId, UserName
-from penstock.core.model.jobs import Dependency, GangAsk, JobSpec, JobState, RequestClass
+from penstock.core.model.jobs import Dependency, GangAsk, JobSpec, JobState, RequestClass, Scheduled
 from penstock.core.model.quantities import BYTES, resource_text, split_resource
 from penstock.core.order.expected_power import over_power, power_pool
 from penstock.core.order.queues import QueueTree, holder_text
@@ -61,10 +61,10 @@ def submit(
     over = over_bounds(request, bounds)
     if over is not None:
         return Refusal("invalid_input", (over,))
-    problems = _seen_problems(state, request) if request.seen else _submit_problems(state, request, finished, bounds)
+    problems = _seen_problems(state, request) if request.seen else submit_problems(state, request, finished, bounds)
     if problems:
         return Refusal("invalid_input", tuple(problems))
-    return _accept(tx, request, finished)
+    return accept(tx, request, finished)
 
 
 def over_bounds(request: Submit, bounds: RequestBounds) -> Problem | None:
@@ -81,9 +81,10 @@ def jobs_named(request: Submit) -> set[JobId]:
     return {JobId(job_id) for new in request.jobs for one in new.spec.after for job_id in one.jobs}
 
 
-def _submit_problems(
-    state: State, request: Submit, finished: Mapping[JobId, JobState], bounds: RequestBounds
+def submit_problems(
+    state: State, request: Submit, finished: Mapping[JobId, JobState], bounds: RequestBounds = BOUNDS
 ) -> list[Problem]:
+    """Return why the jobs of a request of bounded size cannot be accepted; or nothing."""
     problems = Problems()
     seen: set[int] = set()
     served: set[tuple[object, ...]] = set()
@@ -201,7 +202,14 @@ def empty_cluster(state: State) -> ClusterIndex:
     return cluster
 
 
-def _accept(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]) -> Submitted:
+def accept(
+    tx: Transaction, request: Submit, finished: Mapping[JobId, JobState], scheduled: Scheduled | None = None
+) -> Submitted:
+    """Make the jobs of a request that has no problems.
+
+    Args:
+        scheduled: the run of a schedule that they are.
+    """
     first = tx.state.next_job
     total = sum(new.count for new in request.jobs)
     runs_of = runs_by_name(request.jobs, first) if any(new.after_names for new in request.jobs) else {}
@@ -222,7 +230,17 @@ def _accept(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]
             number = new.array_first + index * new.array_step
             tx.emit(
                 JobSubmitted(
-                    job_id, spec, request.user, array_id, number, key, digest, batch, request.account, request.delegated
+                    job_id,
+                    spec,
+                    request.user,
+                    array_id,
+                    number,
+                    key,
+                    digest,
+                    batch,
+                    request.account,
+                    request.delegated,
+                    scheduled,
                 )
             )
             if new.held:

@@ -15,13 +15,12 @@ from penstock.core.model.access_events import SecretRemoved as SecretRemoved
 from penstock.core.model.access_events import SecretSet as SecretSet
 from penstock.core.model.access_events import TokenIssued as TokenIssued
 from penstock.core.model.access_events import TokenRevoked as TokenRevoked
-from penstock.core.model.actions import JobChange
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.event import Event as Event
 from penstock.core.model.gang import Pairing
 from penstock.core.model.ids import AttemptNumber, Epoch, JobId, Rank, UserName
-from penstock.core.model.jobs import ExitInfo, JobSpec, JobState, Outcome, ReplicaPlace, StopReason
+from penstock.core.model.jobs import ExitInfo, JobSpec, JobState, Outcome, ReplicaPlace, Scheduled, StopReason
 from penstock.core.model.money_events import CreditAdded as CreditAdded
 from penstock.core.model.money_events import CreditExpired as CreditExpired
 from penstock.core.model.money_events import InvoiceIssued as InvoiceIssued
@@ -48,6 +47,18 @@ from penstock.core.model.node_events import OthersLoadChanged as OthersLoadChang
 from penstock.core.model.pairing import DeviceShared as DeviceShared
 from penstock.core.model.pairing import DeviceShareEnded as DeviceShareEnded
 from penstock.core.model.progress import Gauges
+from penstock.core.model.schedule_events import ScheduleEvent as ScheduleEvent
+from penstock.core.model.schedule_events import ScheduleFired as ScheduleFired
+from penstock.core.model.schedule_events import SchedulePaused as SchedulePaused
+from penstock.core.model.schedule_events import ScheduleRemoved as ScheduleRemoved
+from penstock.core.model.schedule_events import ScheduleResumed as ScheduleResumed
+from penstock.core.model.schedule_events import ScheduleSet as ScheduleSet
+from penstock.core.model.user_events import JobCancelRequested as JobCancelRequested
+from penstock.core.model.user_events import JobEdited as JobEdited
+from penstock.core.model.user_events import JobHeld as JobHeld
+from penstock.core.model.user_events import JobProtected as JobProtected
+from penstock.core.model.user_events import JobReleased as JobReleased
+from penstock.core.model.user_events import JobRequeueRequested as JobRequeueRequested
 
 
 class LeaderElected(Event, tag=True, frozen=True, omit_defaults=True):
@@ -86,6 +97,8 @@ class JobSubmitted(Event, tag=True, frozen=True, omit_defaults=True):
     """The machine account under which its programs run; empty: that of the agents."""
     delegated: bool = False
     """Submitted with a token that another user issued for the user: it gets none of the user's own secrets."""
+    scheduled: Scheduled | None = None
+    """The run of a schedule that it belongs to; None: a user submitted it."""
 
 
 class RunTimesPredicted(Event, tag=True, frozen=True, omit_defaults=True):
@@ -111,52 +124,6 @@ class StartsEstimated(Event, tag=True, frozen=True, omit_defaults=True):
     made_ms: int
     """The state of this time was played on (unix ms)."""
     estimates: tuple[StartEstimate, ...]
-
-
-class JobCancelRequested(Event, tag=True, frozen=True, omit_defaults=True):
-    """A live job is to end: at once where nothing of it runs, else after its grace."""
-
-    job_id: JobId
-    by: UserName
-    reason: str = ""
-
-
-class JobHeld(Event, tag=True, frozen=True, omit_defaults=True):
-    """A waiting job does not start until it is released."""
-
-    job_id: JobId
-    by: UserName
-
-
-class JobReleased(Event, tag=True, frozen=True, omit_defaults=True):
-    """A held job may start again."""
-
-    job_id: JobId
-    by: UserName
-
-
-class JobProtected(Event, tag=True, frozen=True, omit_defaults=True):
-    """The attempt must not be disrupted for the sake of other jobs, for `why`; empty: it may be again."""
-
-    job_id: JobId
-    why: str = ""
-
-
-class JobRequeueRequested(Event, tag=True, frozen=True, omit_defaults=True):
-    """The attempt is to save and leave, and the job to wait again, held where that is asked for."""
-
-    job_id: JobId
-    attempt: AttemptNumber
-    by: UserName
-    hold: bool = False
-
-
-class JobEdited(Event, tag=True, frozen=True, omit_defaults=True):
-    """A live job's priority, queue or limits were changed."""
-
-    job_id: JobId
-    change: JobChange
-    by: UserName
 
 
 class AttemptAllocated(Event, tag=True, frozen=True, omit_defaults=True):
@@ -423,6 +390,7 @@ AnyEvent = (
     | SpendingNoted
     | QuotaNoted
     | AccessEvent
+    | ScheduleEvent
 )
 
 

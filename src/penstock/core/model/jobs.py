@@ -290,6 +290,15 @@ class JobHold(msgspec.Struct, frozen=True):
     since_ms: int
 
 
+class Scheduled(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The run that a job belongs to: of this schedule of its user, with jobs from `first` on."""
+
+    schedule: str
+    due_ms: int
+    """The time that the run was due (unix ms)."""
+    first: JobId
+
+
 class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """A live job. Finished jobs leave the state and stay queryable in the store."""
 
@@ -347,6 +356,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why its programs must not be disrupted for others, as the engine says; empty: they may be."""
     parted: tuple[PartedFrom, ...] = ()
     """Jobs that shared its device and were parted from it, the last at the end."""
+    scheduled: Scheduled | None = None
+    """The run of a schedule that it belongs to; None: a user submitted it."""
 
     @property
     def ready(self) -> bool:

@@ -6,6 +6,7 @@ from penstock.core.model.access import Token
 from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.ids import Epoch
 from penstock.core.model.jobs import Job, JobSpec
+from penstock.core.model.schedules import Schedule
 from penstock.core.model.secrets import Secret
 from penstock.core.place.workload_mix import Memory
 from penstock.core.state.accounts import MoneyImage
@@ -39,6 +40,7 @@ class Image(msgspec.Struct, frozen=True):
     secrets: tuple[Secret, ...] = ()
     quota_notes: tuple[QuotaSaid, ...] = ()
     subscriptions: tuple[Subscription, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
     specs: tuple[JobSpec, ...] = ()
     """In stored images: specs that several jobs share (`images.py`)."""
     spec_of: tuple[int, ...] = ()

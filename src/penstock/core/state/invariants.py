@@ -24,6 +24,7 @@ from penstock.core.state.closed_devices import closed_devices_are_kept_back
 from penstock.core.state.dependants import EXACT_MAX
 from penstock.core.state.idleness import is_marked
 from penstock.core.state.live_jobs import LiveJobs
+from penstock.core.state.live_runs import runs_match_jobs
 from penstock.core.state.state import State
 from penstock.core.state.suspension import TOO_LONG
 from penstock.core.state.usage import charge_of, expected_end_ms
@@ -428,6 +429,7 @@ INVARIANTS: tuple[Callable[[State], Iterable[str]], ...] = (
     numbers_have_no_gaps,
     suspended_tenants_leave,
     closed_devices_are_kept_back,
+    runs_match_jobs,
 )
 
 

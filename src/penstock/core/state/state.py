@@ -34,6 +34,7 @@ from penstock.core.state.past_runs import PastRuns
 from penstock.core.state.powers import Powers
 from penstock.core.state.quota_notes import QuotaNotes
 from penstock.core.state.replicas import parted
+from penstock.core.state.schedules import Schedules
 from penstock.core.state.secrets import Secrets
 from penstock.core.state.subscriptions import Subscriptions
 from penstock.core.state.tokens import Tokens
@@ -41,6 +42,7 @@ from penstock.core.state.turns import pass_turn
 from penstock.core.state.usage import whole_total
 
 HoldsChange = ev.ReplicaFrozen | ev.AttemptSuspended | ev.AttemptResumed | ev.DeviceShared | ev.DeviceShareEnded
+Kinds = NodeChange | MoneyEvent | HoldsChange | ev.ScheduleEvent
 
 
 class State:
@@ -55,7 +57,8 @@ class State:
         self.idempotency = Remembered()
         self.finished_ok, self.finished_bad = 0, 0
         self.money, self.tokens, self.secrets = Accounts(), Tokens(), Secrets()
-        self.quota_notes, self.identity, self.subscriptions = QuotaNotes(), Identity(), Subscriptions()
+        self.quota_notes, self.identity = QuotaNotes(), Identity()
+        self.subscriptions, self.schedules = Subscriptions(), Schedules()
         self.config_since_empty = True
         """No attempt was allocated under an older configuration: every maximum must hold."""
         self.indexes = Indexes()
@@ -81,6 +84,7 @@ class State:
             secrets=tuple(self.secrets.by_holder.values()),
             quota_notes=self.quota_notes.image(),
             subscriptions=tuple(self.subscriptions.by_key.values()),
+            schedules=tuple(self.schedules.by_key.values()),
             unmet_by_run=True,
             identity=self.identity,
             powers=self.indexes.powers.image(),
@@ -100,6 +104,7 @@ class State:
         state.tokens, state.secrets = Tokens(image.tokens), Secrets(image.secrets)
         state.config_since_empty, state.config_seq = False, image.seq
         state._take_jobs(image)
+        state.schedules = Schedules(image.schedules, state.jobs.values())
         state.indexes.requests, state.indexes.powers = Requests(*image.requests), Powers(image.powers)
         state.indexes.past_runs = PastRuns(image.past_runs)
         state.indexes.rebuild(state.jobs, image.nodes, image.past_use, image.config)
@@ -202,14 +207,19 @@ class State:
             case ev.ConfigChanged():
                 self._config_changed(event, record)
             case _:
-                if isinstance(event, NodeChange):
-                    self._put_node(changed(self.nodes[event.node], event, record.time_ms))
-                elif isinstance(event, MoneyEvent):
-                    self.money.apply(event, record.seq, record.time_ms)
-                elif isinstance(event, HoldsChange):
-                    self._holds_changed(event, record)
-                else:
-                    assert_never(event)
+                self._dispatch_kinds(event, record)
+
+    def _dispatch_kinds(self, event: Kinds, record: ev.Record) -> None:
+        if isinstance(event, NodeChange):
+            self._put_node(changed(self.nodes[event.node], event, record.time_ms))
+        elif isinstance(event, MoneyEvent):
+            self.money.apply(event, record.seq, record.time_ms)
+        elif isinstance(event, HoldsChange):
+            self._holds_changed(event, record)
+        elif isinstance(event, ev.ScheduleEvent):
+            self.schedules.apply(event, record.time_ms)
+        else:
+            assert_never(event)
 
     def _config_changed(self, event: ev.ConfigChanged, record: ev.Record) -> None:
         self.config, self.config_seq = event.config, record.seq
@@ -266,11 +276,13 @@ class State:
             waits_turn=self.indexes.arrays.submitted(event),
             account=event.account,
             delegated=event.delegated,
+            scheduled=event.scheduled,
         )
         job = replace(job, class_id=self.indexes.intern(request_class(job, self.config)))
         self.jobs[job.id] = job
         self.indexes.requests.seen(event.spec.ask)
         self.indexes.job_waits(job, self.jobs)
+        self.schedules.job_submitted(job)
         if event.idempotency_key:
             remember(self.idempotency, event, record.time_ms)
 
@@ -399,6 +411,7 @@ class State:
         else:
             self.finished_bad += 1
         del self.jobs[job.id]
+        self.schedules.job_over(job)
         dependants, known = self.indexes.dependants, dict[int, tuple[JobId, ...]]()
         for dependant in dependants.ended(job.id, self.jobs):
             waiting = self.jobs[dependant]

@@ -12,7 +12,7 @@ from penstock.core.model.access import Scope
 from penstock.core.model.ask_text import devices_cell, gang_text, placement_text
 from penstock.core.model.events import JobSubmitted
 from penstock.core.model.ids import JobId
-from penstock.core.model.jobs import Job, JobSpec
+from penstock.core.model.jobs import Job, JobSpec, Scheduled
 from penstock.core.model.measured import Measured
 from penstock.core.model.plan import Plan
 from penstock.core.order.ranks import own_rest_ms
@@ -97,8 +97,13 @@ def live_job(
         start_likely_ms=likely_ms,
         devices_milli=spec.ask.device_milli,
         devices_text=devices_cell(spec.ask),
+        **_of_schedule(job.scheduled),
         **(_asked(spec) | _used(measured) if full else {}),
     )
+
+
+def _of_schedule(run: Scheduled | None) -> dict[str, Any]:
+    return {} if run is None else {"schedule": run.schedule, "due_ms": run.due_ms}
 
 
 def _asked(spec: JobSpec) -> dict[str, Any]:
@@ -167,6 +172,7 @@ def finished_job(job: FinishedJob, submitted: JobSubmitted | None = None, *, ful
         array_index=job.array_index,
         devices_milli=details.devices_milli if details is not None else None,
         devices_text=details.devices_text if details is not None else "",
+        **_of_schedule(submitted.scheduled if submitted is not None else None),
         **(_asked(spec) if full and spec is not None else {}),
         **(_used(details.measured) if full and details is not None else {}),
     )

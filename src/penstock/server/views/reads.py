@@ -18,6 +18,7 @@ from penstock.core.model.events import MoneyEvent
 from penstock.core.model.ids import JobId, TenantName, UserName
 from penstock.core.model.jobs import Job, JobState
 from penstock.core.model.notifications import Subscription
+from penstock.core.model.schedule_events import tenant_of_schedule
 from penstock.core.model.secrets import Secret
 from penstock.core.order.queues import TENANT_PREFIX
 from penstock.core.state.accounts import tenant_of
@@ -201,6 +202,8 @@ class Reads:
             return record if sees_holder(scope, event.holder) else None
         if isinstance(event, MoneyEvent):
             return record if scope.sees(tenant_of(event)) else None
+        if isinstance(event, ev.ScheduleEvent):
+            return record if scope.sees(tenant_of_schedule(event)) else None
         return record if scope.sees(self._tenant_of(event.job_id)) else None
 
     def _without_jobs(self, scope: Scope, record: ev.Record) -> ev.Record:

@@ -124,8 +124,8 @@ def _checked_late(real: Callable[..., Any]) -> Callable[..., Any]:
         answer = real(tx, request, finished, bounds)
         over = requests.over_bounds(request, bounds)
         too_large = isinstance(answer, Refusal) and over is not None and answer.problems == (over,)
-        if too_large and not requests._submit_problems(tx.state, request, finished, bounds):
-            requests._accept(tx, request, finished)
+        if too_large and not requests.submit_problems(tx.state, request, finished, bounds):
+            requests.accept(tx, request, finished)
         return answer
 
     return submit
