@@ -28,11 +28,13 @@ def test_every_option_becomes_its_field():
     shape = JobShape(
         name="a", devices="2", replicas="2..4", array="0-9%4", after_ok=["3,prep", "7"], labels=["k=v"],
         priority="700", preemptible=False, retries=2, grace="60s", topology="same_rack", pool="gpu", workdir="/srv",
+        setup=["make", "cp a b"], requirements="needs.txt",
     )  # fmt: skip
     assert shape.fields() == {
         "name": "a", "devices": 2, "replicas": "2..4", "array": "0-9%4", "after_ok": [3, "prep", 7],
         "labels": {"k": "v"}, "priority": 700, "preemptible": False, "retries": 2, "grace": "60s",
-        "topology": "same_rack", "pool": "gpu", "workdir": "/srv",
+        "topology": "same_rack", "pool": "gpu", "workdir": "/srv", "setup": ["make", "cp a b"],
+        "python": {"requirements": "needs.txt"},
     }  # fmt: skip
 
 

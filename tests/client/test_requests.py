@@ -20,6 +20,13 @@ def test_a_job_starts_here_unless_it_says_where():
     assert with_surroundings({"workdir": "/srv"}, {})["workdir"] == "/srv"
 
 
+@pytest.mark.parametrize("field", ["python", "conda"])
+def test_a_job_with_an_environment_of_its_own_gets_nothing_of_the_present_one(monkeypatch, field):
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH"):
+        monkeypatch.setenv(name, "/here")
+    assert set(with_surroundings({field: "x"}, {})["env"]) == {"PATH", "LD_LIBRARY_PATH"}
+
+
 def test_variables_of_options_come_before_those_of_the_job_and_of_this_process():
     made = with_surroundings({"env": {"PATH": "/own", "A": "job"}}, {"A": "option"})
     assert made["env"] == {"PATH": "/own", "A": "option"}

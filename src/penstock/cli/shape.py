@@ -68,10 +68,22 @@ class JobShape(NamedTuple):
         typer.Option(metavar="ray", help="ray: run it on a Ray cluster of the job's own, one node a replica."),
     ] = None
 
+    setup: Annotated[
+        list[str] | None,
+        typer.Option("--setup", metavar="STEP", help="Run this on each node before the program, once."),
+    ] = None
+    requirements: Annotated[
+        str | None,
+        typer.Option("--requirements", metavar="FILE", help="Python packages that uv installs on each node."),
+    ] = None
+    conda: Annotated[str | None, typer.Option("--conda", metavar="NAME", help="Environment of conda on the nodes.")] = (
+        None
+    )
+
     def fields(self) -> dict[str, Any]:
         """Return the job-file fields that were given. Raises: InvalidInput."""
         apart = {"env", "secrets", "labels", "devices", "model", "replicas", "after_ok", "array", "priority"}
-        apart |= {"workdir", "snapshot"}
+        apart |= {"workdir", "snapshot", "requirements"}
         given = {name: value for name, value in self._asdict().items() if value is not None and name not in apart}
         if self.secrets:
             given["secrets"] = {one.partition("=")[0]: one.partition("=")[2] or one for one in self.secrets}
@@ -94,6 +106,8 @@ class JobShape(NamedTuple):
             if self.workdir is not None:
                 raise UsageError("--snapshot and --workdir name two folders", hint="give one of them")
             given["workdir"] = {"snapshot": self.snapshot}
+        if self.requirements is not None:
+            given["python"] = {"requirements": self.requirements}
         return given
 
     def environment(self) -> dict[str, str]:

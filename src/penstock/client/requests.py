@@ -9,6 +9,8 @@ from penstock.core.model.errors import InvalidInput
 JOB_FILE_ENDINGS = (".yaml", ".yml", ".json")
 PASSED_ON = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH")
 """Variables of the submitting process that a job gets, so that `python` means the same there."""
+OF_AN_ENVIRONMENT = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH")
+"""Those of them that a job does not get which names an environment of its own."""
 
 
 class JobFields(TypedDict, total=False):
@@ -49,6 +51,9 @@ class JobFields(TypedDict, total=False):
     secrets: Sequence[str] | Mapping[str, str]
     workdir: str | Mapping[str, str]
     runtime: str | Mapping[str, Any]
+    setup: str | Sequence[str]
+    python: Mapping[str, Any]
+    conda: str
     labels: Mapping[str, str]
     notify: str | Sequence[str]
     checkpoint: Mapping[str, Any]
@@ -56,7 +61,8 @@ class JobFields(TypedDict, total=False):
 
 def with_surroundings(job: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
     """Return a job with `workdir` and `env`: its own, completed by those of this process, and `environment`."""
-    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    apart = OF_AN_ENVIRONMENT if job.get("python") or job.get("conda") else ()
+    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ and name not in apart}
     own = job.get("env")
     if own is not None and not isinstance(own, Mapping):
         return dict(job)  # the server reports the fault

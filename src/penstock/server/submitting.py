@@ -81,6 +81,8 @@ def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str, *, 
     made = Submit(entries, who.user, key, digest, account, who.delegated, who.role == "admin", log_bytes)
     if repeated:
         return made  # names unchecked: the key may be of another request, or expired by now
+    if unprepared := _unprepared(entries, backend):
+        raise invalid([unprepared])
     if not planned:
         made = replace(made, jobs=with_snapshots(entries, who, backend))
     problems = asked_problems(backend.state, made)
@@ -159,6 +161,20 @@ def check_dependencies(entries: Sequence[NewJob], scope: Scope, reads: Reads) ->
         raise invalid(problems.and_more()) from None
     if problems:
         raise invalid(problems)
+
+
+def _unprepared(entries: Sequence[NewJob], backend: Backend) -> Problem | None:
+    """Return a field that nodes of this server cannot meet, for they prepare nothing before programs start."""
+    if backend.snapshots is not None:
+        return None
+    for entry in entries:
+        spec, python = entry.spec, "conda" if entry.spec.python and entry.spec.python.conda else "python"
+        for name, value in ((python, spec.python), ("setup", spec.setup)):
+            if value:
+                field = f"{entry.field}.{name}" if entry.field else name
+                text = f"{field} is given, but the nodes of this server prepare nothing before a program starts"
+                return Problem("bad_value", field, text, "", "put it into the image of the pods")
+    return None
 
 
 def with_snapshots(entries: Sequence[NewJob], scope: Scope, backend: Backend) -> tuple[NewJob, ...]:

@@ -45,6 +45,35 @@ def test_all_problems_are_found_at_once():
 
 
 @pytest.mark.parametrize(
+    ("raw", "field", "expected"),
+    [
+        (job(setup=[]), "setup", "a command line, or a list of 1 to 100 of them"),
+        (job(setup=["a", " "]), "setup", "a command line, or a list of 1 to 100 of them"),
+        (job(setup=["a"] * 101), "setup", "a list of 101', expected a command line, or a list of 1 to 100"),
+        (job(setup=["x" * 40_000] * 2), "setup", "'80000 characters', expected at most 65536"),
+        (job(python="r.txt"), "python", "requirements or a project"),
+        (job(python={}), "python", "either requirements or project"),
+        (job(python={"requirements": "r.txt", "project": "."}), "python", "either requirements or project"),
+        (job(python={"requirements": []}), "python.requirements", "a requirements file, or a list of 1 to 1000"),
+        (job(python={"requirements": ["a"] * 1_001}), "python.requirements", "'a list of 1001', expected"),
+        (job(python={"requirements": ["a", "--index-url=x"]}), "python.requirements[1]", "a package such as numpy"),
+        (job(python={"requirements": ["a\nb"]}), "python.requirements[0]", "a package such as numpy"),
+        (job(python={"requirements": ["x" * 1_001]}), "python.requirements[0]", "a package such as numpy"),
+        (job(python={"requirements": "--help"}), "python.requirements", "a path, without line breaks"),
+        (job(python={"project": ".", "version": 3.10}), "python.version", "a version of Python"),
+        (job(python={"project": ".", "version": "3.11; x"}), "python.version", "a version of Python"),
+        (job(python={"project": ".", "index": "-x"}), "python.index", "a path, without line breaks"),
+        (job(conda="-x"), "conda", "a path, without line breaks"),
+        (job(conda="vision", python={"project": "."}), "conda", "a program has one of the two"),
+    ],
+)
+def test_environments_and_steps_are_bounded_and_cannot_be_options(raw, field, expected):
+    _, (problem,) = parse_request(raw)
+    assert (problem.code, problem.field) == ("bad_value", field)
+    assert expected in problem.message
+
+
+@pytest.mark.parametrize(
     ("raw", "hint"),
     [
         (job(replcas=2), "did you mean 'replicas'?"),

@@ -9,6 +9,7 @@ from penstock.core.config.ask import PLACEMENTS, SHAPE
 from penstock.core.config.job import job_schema, parse_request, request_schema
 from penstock.core.config.job_fields import FIELDS
 from penstock.core.lifecycle.requests import NewJob
+from penstock.core.model.environments import PythonSpec
 from penstock.core.model.jobs import CheckpointSpec, Dependency, GangAsk, GroupAsk, Input, JobSpec, Topology
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.model.schedule_rule import ScheduleRule
@@ -39,6 +40,20 @@ EXAMPLES = {
         (["HF_TOKEN"], lambda e: e.spec.secrets, (("HF_TOKEN", "HF_TOKEN"),)),
         ({"B": "team-key", "A": "x"}, lambda e: e.spec.secrets, (("A", "x"), ("B", "team-key"))),
     ],
+    "setup": [
+        ("make", lambda e: e.spec.setup, ("make",)),
+        (["a\nb", "c"], lambda e: e.spec.setup, ("a\nb", "c")),
+    ],
+    "python": [
+        ({"requirements": "r.txt"}, lambda e: e.spec.python, PythonSpec(file="r.txt")),
+        (
+            {"requirements": ["numpy ", "torch==2.*"], "version": "3.11", "index": "https://x/simple"},
+            lambda e: e.spec.python,
+            PythonSpec(("numpy", "torch==2.*"), version="3.11", index="https://x/simple"),
+        ),
+        ({"project": ".", "version": 3}, lambda e: e.spec.python, PythonSpec(project=".", version="3")),
+    ],
+    "conda": [("vision", lambda e: e.spec.python, PythonSpec(conda="vision"))],
     "hang_limit": [
         ("2m", lambda e: e.spec.hang_limit_ms, 120_000),
         ("15m", lambda e: e.spec.hang_limit_ms, 900_000),

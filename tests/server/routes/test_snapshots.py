@@ -136,6 +136,15 @@ def test_where_nodes_do_not_unpack_folders_none_is_taken(server, ann, folder, mo
         ann.send_folder(folder)
 
 
+@pytest.mark.parametrize("field", ["setup", "python", "conda"])
+def test_where_nodes_prepare_nothing_jobs_that_need_it_are_refused(server, ann, monkeypatch, field):
+    value = {"setup": "make", "python": {"project": "."}, "conda": "vision"}[field]
+    monkeypatch.setattr(server._backend, "snapshots", None)
+    for ask in (ann.submit, ann.plan):
+        with pytest.raises(ApiProblem, match=f"{field} is given, but the nodes of this server prepare nothing"):
+            ask({"command": "true", "tenant": "red", field: value})
+
+
 def test_a_viewer_sends_nothing(server, folder):
     with _client(server, "viv") as client:
         for send in (lambda: client.send_chunks(b""), lambda: client.declare_snapshot(NewSnapshot("0" * 64))):

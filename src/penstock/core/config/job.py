@@ -17,6 +17,7 @@ from penstock.core.config.reader import Raw, Reader, shown
 from penstock.core.messages.requests import JOBS_MAX, NewJob
 from penstock.core.model import cluster
 from penstock.core.model import jobs as m
+from penstock.core.model.environments import PythonSpec
 from penstock.core.model.errors import Problem, Problems, TooManyProblems
 from penstock.core.model.ids import JobId, QueueName, TenantName
 
@@ -183,6 +184,8 @@ def _build(values: Values, reader: Reader) -> NewJob:
         workdir=workdir.folder,
         snapshot=workdir.snapshot,
         inputs=values.get("inputs", ()),
+        python=_python(values, reader),
+        setup=values.get("setup", ()),
         checkpoint=values.get("checkpoint", CHECKPOINT),
         labels=values.get("labels", ()),
         alternatives=build_alternatives(values, reader),
@@ -200,6 +203,16 @@ def _build(values: Values, reader: Reader) -> NewJob:
     held = values.get("hold", False)
     schedule = values.get("schedule")
     return NewJob(spec, array.members, names, reader.where, unnamed, array.first, array.step, held, schedule)
+
+
+def _python(values: Values, reader: Reader) -> PythonSpec | None:
+    made: PythonSpec | None = values.get("python")
+    there: PythonSpec | None = values.get("conda")
+    if made is not None and there is not None:
+        field = reader.path("conda")
+        text = f"{field} is '{there.conda}', and python is given, too: a program has one of the two"
+        reader.problems.append(Problem("bad_value", field, text, there.conda, "leave one of them out"))
+    return made or there
 
 
 def _secrets(values: Values, reader: Reader) -> tuple[tuple[str, str], ...]:

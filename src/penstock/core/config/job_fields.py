@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, get_args
 
 from penstock.core.config.ask import ALTERNATIVES, SHAPE
+from penstock.core.config.environments import ENVIRONMENT
 from penstock.core.config.fields import (
     NAMES,
     SIZE,
@@ -305,6 +306,7 @@ FIELDS: dict[str, Field] = {
         {"type": "object", "maxProperties": inputs.INPUTS_MAX, "additionalProperties": {"anyOf": [STRING, _INPUT]}},
         "what the nodes fetch before it starts: paths below PENSTOCK_INPUTS_DIR, and the URL for each",
     ),
+    **ENVIRONMENT,
     "labels": pairs("labels of the job", m.LABELS_MAX),
     "notify": job_events("events of it that are sent to you, to all your destinations (as set for all your jobs)"),
     "checkpoint": section("how the program is asked to save", _CHECKPOINT),

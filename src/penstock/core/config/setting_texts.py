@@ -25,6 +25,8 @@ SETTING_TEXTS = {
     "device_open_after_ms": "A device that its node closed is opened again after this long without a fault; twice as long with each time that it was closed within `node_strikes_window`, at most a day; 0: only by hand.",
     "mig_divide_after_ms": "A device of a pool with a `mig_strategy` is divided once its MIG instances and their holders have not changed for this long.",
     "node_check": "A command for /bin/sh that checks a node (0: it is fit); empty takes our own, of disk, memory and devices. It runs beside jobs: what a program claims of an open node leads to a check, too.",
+    "preparing_limit_ms": "Each thing that a job needs on a node before it starts, such as its environment, may take this long to make.",
+    "environments_kept_gib": "Environments and results of setup steps that nothing uses stay on a node up to this size (GiB), the same of what uv has downloaded for an account.",
     "scale_command": "A command for /bin/sh that gets nodes: what is missing comes as JSON on its standard input.",
     "scale_url": "Where what is missing is posted to, where no command is declared.",
     "scale_after_ms": "Jobs that have waited for capacity this long count as missing it.",

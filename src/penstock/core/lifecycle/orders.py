@@ -108,6 +108,7 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
     owner = UserName("") if job.delegated else job.user
     found = {variable: state.secrets.of(spec.tenant, owner, name) for variable, name in spec.secrets}
     given = {variable: secret for variable, secret in found.items() if secret is not None}
+    settings = state.config.settings
     missing = [name for variable, name in spec.secrets if variable not in given]
     return StartReplica(
         key=ReplicaKey(job.id, attempt.number, replica.rank),
@@ -140,6 +141,10 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         runtime=spec.runtime,
         object_store_bytes=spec.object_store_bytes,
         inputs=_inputs(state, spec),
+        python=spec.python,
+        setup=spec.setup,
+        preparing_limit_ms=settings.preparing_limit_ms if spec.prepared else 0,
+        environments_kept_gib=settings.environments_kept_gib if spec.prepared else 0,
         mps=_runs_through_mps(state, job, replica),
     )
 

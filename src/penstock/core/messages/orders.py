@@ -3,6 +3,7 @@
 import msgspec
 
 from penstock.core.messages.reports import ReplicaKey
+from penstock.core.model.environments import PythonSpec
 from penstock.core.model.ids import Incarnation, JobId, NodeName
 from penstock.core.model.jobs import CheckpointSpec, Input, Runtime, WorkloadClass
 from penstock.core.model.resources import DividingStrategy, ReplicaAsk
@@ -62,6 +63,8 @@ class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     workload_class: WorkloadClass = "training"
     snapshot: str = ""
     """The snapshot, unpacked on the node, that it starts in; empty: `workdir`."""
+    python: PythonSpec | None = None
+    setup: tuple[str, ...] = ()
     preparing_limit_ms: int = 0
     """For each thing that is prepared on the node before it starts; 0: as the agent has it."""
     runtime: Runtime = ""
@@ -69,6 +72,8 @@ class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """Of its part of the job's Ray cluster; 0: a part of its memory."""
     inputs: Inputs | None = None
     """What the node fetches before it starts."""
+    environments_kept_gib: int = 0
+    """What environments that nothing uses may take on the node; 0: as the agent has it."""
 
 
 class StopReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):

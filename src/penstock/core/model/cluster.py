@@ -289,6 +289,11 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     node_check: str = ""
     """A command for /bin/sh that checks a node (0: it is fit); empty takes our own, of disk, memory and devices.
     It runs beside jobs: what a program claims of an open node leads to a check, too."""
+    preparing_limit_ms: int = 3_600_000
+    """Each thing that a job needs on a node before it starts, such as its environment, may take this long to make."""
+    environments_kept_gib: int = 20
+    """Environments and results of setup steps that nothing uses stay on a node up to this size (GiB), the same of what
+    uv has downloaded for an account."""
     scale_command: str = ""
     """A command for /bin/sh that gets nodes: what is missing comes as JSON on its standard input."""
     scale_url: str = ""

@@ -7,6 +7,7 @@ import msgspec
 from penstock.core.model.dependencies import Dependency as Dependency
 from penstock.core.model.dependencies import DependencyKind as DependencyKind
 from penstock.core.model.dependencies import compacted
+from penstock.core.model.environments import PythonSpec
 from penstock.core.model.gang import GangAsk as GangAsk
 from penstock.core.model.gang import GroupAsk as GroupAsk
 from penstock.core.model.gang import Pairing, PartedFrom, halved
@@ -120,11 +121,20 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of that cluster, at each place; 0: a part of the memory that the place asks for."""
     inputs: tuple[Input, ...] = ()
     """What its nodes fetch for it before it starts, ascending by path."""
+    python: PythonSpec | None = None
+    """The Python environment in which its programs run; None: that of its `env`."""
+    setup: tuple[str, ...] = ()
+    """Steps for /bin/sh, run once on each node before a program starts."""
 
     def __post_init__(self) -> None:
         """Keep dependencies compact for every source of a spec: old logs list each job of an array separately."""
         if len(self.after) > 1:
             msgspec.structs.force_setattr(self, "after", compacted(self.after))
+
+    @property
+    def prepared(self) -> bool:
+        """Whether something is made ready for it on each node before its programs start."""
+        return bool(self.snapshot or self.inputs or self.python or self.setup)
 
     @property
     def effective_hang_limit_ms(self) -> int:

@@ -32,6 +32,33 @@ NAME_SHOWN = 32
 """Characters of a name in that of its folder."""
 
 
+def owned(folder: Path, account: str) -> Path:
+    """Return a folder, created where missing, that an account owns and nobody else can pass."""
+    private(folder)
+    if account:
+        user = account_of(account)
+        os.chown(folder, user.uid, user.gid, follow_symlinks=False)
+    return folder
+
+
+def size_of(root: Path) -> int:
+    """Return what the files of a tree take (bytes), each once. Links are not followed."""
+    seen: set[tuple[int, int]] = set()
+    total = 0
+    for where, _, names in os.walk(root):
+        for name in names:
+            with contextlib.suppress(OSError):
+                about = os.lstat(os.path.join(where, name))
+                total += 0 if (about.st_dev, about.st_ino) in seen else about.st_blocks * 512
+                seen.add((about.st_dev, about.st_ino))
+    return total
+
+
+def unwritten(account: str) -> tuple[tuple[str, str], ...]:
+    """Return variables for programs whose account may write into any folder: Python leaves no files beside modules."""
+    return (("PYTHONDONTWRITEBYTECODE", "1"),) if not account and os.geteuid() == 0 else ()
+
+
 class Tree(msgspec.Struct):
     """A folder that is kept, as noted by the node."""
 
@@ -101,9 +128,8 @@ class KeptTrees:
         making = path if self._in_place else private(self._base / UNFINISHED) / mark
         making.mkdir(0o700)
         try:
-            if self._in_place and account:
-                user = account_of(account)
-                os.chown(making, user.uid, user.gid, follow_symlinks=False)
+            if self._in_place:
+                owned(making, account)
             size = fill(making)
             if not self._in_place:
                 making.rename(path)
@@ -161,10 +187,8 @@ class KeptTrees:
         """
         private(self._base.parent, PASSED)
         private(self._base, PASSED)
-        home = private(self._base / (account or OWN))
+        home = owned(self._base / (account or OWN), account)
         if account:
-            user = account_of(account)
-            os.chown(home, user.uid, user.gid, follow_symlinks=False)
             home.chmod(0o500)
         return home
 

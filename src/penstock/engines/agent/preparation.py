@@ -22,6 +22,8 @@ from penstock.engines.processes.spawn import base_environment
 SAID_KEPT_BYTES = 65_536
 """Of what a preparation has printed: for replicas that join it later."""
 CAPTURED_MAX_BYTES = 4 * 2**20
+TIME_OVER_CODE = 124
+"""As that of the program `timeout`."""
 LIMIT_S = 3_600.0
 """Of a preparation, where the order names no limit."""
 _DEFAULTS = {field.name: field.default for field in fields(StartReplica)}
@@ -153,7 +155,7 @@ class Preparation:
         if self.cancelled:
             raise Cancelled
         if time.monotonic() > self._due_s:
-            raise NotPrepared(f"it took longer than {self._limit_s:g} s")
+            raise NotPrepared(f"it took longer than {self._limit_s:g} s", TIME_OVER_CODE)
 
     def environment(self) -> dict[str, str]:
         """Return the environment of programs of the job as far as it is known before they start: without ranks."""

@@ -262,4 +262,12 @@ def make_preparer(field: str, parts: Preparations) -> Preparer:
         from penstock.engines.agent.inputs import InputsPreparer
 
         return InputsPreparer(parts.data, parts.node)
+    if field == "python":
+        from penstock.engines.agent.environments import Environments
+
+        return Environments(parts.data, parts.node)
+    if field == "setup":
+        from penstock.engines.agent.setting_up import SettingUp
+
+        return SettingUp(parts.data, parts.node)
     raise NotPrepared(f"this node does not know how to prepare {field}")

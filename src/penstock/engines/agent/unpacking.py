@@ -13,7 +13,7 @@ from penstock.core.messages.orders import StartReplica
 from penstock.core.model import folder_snapshots as fs
 from penstock.core.model.errors import PenstockError
 from penstock.engines.agent import unpacked
-from penstock.engines.agent.kept import KeptTrees
+from penstock.engines.agent.kept import KeptTrees, unwritten
 from penstock.engines.agent.preparation import Contribution, Preparation, Preparer
 from penstock.engines.agent.protocol import PART_BYTES, WANTED_MAX, AgentFetch
 from penstock.engines.processes.accounts import private
@@ -63,7 +63,7 @@ class UnpackedFolders(Preparer):
             path, there = self._trees.get(snapshot.partition("/")[2], job.account, job.users, fill)
         if not there:
             write_whole(private(self._lists) / path.name, lists[0], synced=False)
-        return Contribution(workdir=str(path))
+        return Contribution(defaults=unwritten(job.account), workdir=str(path))
 
     def used(self, made: Contribution, users: Sequence[str]) -> None:
         """Keep the folder for these replicas."""

@@ -94,6 +94,12 @@ class DataFolder:
         """Return the folder below which a node keeps inputs of jobs."""
         return self.root / "inputs" / self.node(name).name
 
+    def environments(self, name: str) -> Path:
+        """Return the folder below which a node makes environments and what setup steps make: outside its own, like
+        `unpacked`.
+        """
+        return self.root / "environments" / self.node(name).name
+
     @property
     def user_token(self) -> Path:
         return self.root / "token"
