@@ -47,6 +47,11 @@ def test_a_function_returns_its_value(client):
     assert (job.name, job.status, job.result()) == ("adds", "succeeded", {"sum": 3})
 
 
+def test_a_function_has_no_environment_made_for_it(client):
+    with pytest.raises(InvalidInput, match="names the program that runs it"):
+        client.submit(print, python={"project": "."})
+
+
 def test_named_arguments_come_by_partial_and_none_is_a_value(client):
     assert result_of(client, partial(lambda a, *, b: (a, b), b=2), 1) == (1, 2)
     job = client.submit(print, "said")

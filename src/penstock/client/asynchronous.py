@@ -20,7 +20,7 @@ from penstock.client.bulk import MapPlan
 from penstock.client.client import PATIENCE_S, Client, Command, Requests
 from penstock.client.handles import Job, Jobs
 from penstock.client.http import ApiClient
-from penstock.client.requests import JobFields
+from penstock.client.requests import CallFields, JobFields
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.events import Record
 
@@ -152,7 +152,7 @@ class AsyncClient:
         *arguments: Any,
         python: str | None = None,
         idempotency_key: str | None = None,
-        **fields: Unpack[JobFields],
+        **fields: Unpack[CallFields],
     ) -> AsyncJob[T]: ...
     async def submit(self, what: Any, *arguments: Any, idempotency_key: str | None = None, **fields: Any) -> Any:
         """Submit a function, a command, a job file, or plain data, as `Client.submit`."""
@@ -171,7 +171,7 @@ class AsyncClient:
         ahead: int = 1_000,
         timeout: float | None = None,
         python: str | None = None,
-        **fields: Unpack[JobFields],
+        **fields: Unpack[CallFields],
     ) -> AsyncIterator[T]:
         """Yield what a function returns for each item, in order, as `Client.map`; begun by the first `async for`."""
         plan = MapPlan(function, iterables, chunk_size=chunk_size, ahead=ahead, python=python, fields=fields)

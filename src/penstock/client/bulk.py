@@ -44,7 +44,10 @@ def prepared(
     python: str | None,
     named: Mapping[str, Any] | None = None,
 ) -> Prepared:
-    """Return a call that is ready to be submitted. Raises: as `call_request`."""
+    """Return a call that is ready to be submitted. Raises: InvalidInput; as `call_request`."""
+    if isinstance(python, Mapping):
+        text = "python is a mapping: for a function it names the program that runs it"
+        raise InvalidInput(text, hint="make the environment with penstock[sdk] in it, and name its python")
     key, program = client.function_key, python or client.python
     return Prepared(*call_request(key, function, arguments, fields, program, named))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
 
 from penstock.api import types as api
 from penstock.client.http import ApiClient
-from penstock.client.requests import JobFields
+from penstock.client.requests import CallFields, JobFields
 from penstock.core.model.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Client(ApiClient):
         *arguments: Any,
         python: str | None = None,
         idempotency_key: str | None = None,
-        **fields: Unpack[JobFields],
+        **fields: Unpack[CallFields],
     ) -> "Job[T]": ...
     def submit(self, what: Any, *arguments: Any, idempotency_key: str | None = None, **fields: Any) -> Any:
         """Submit a function with its arguments, a command, a job file, or requests as plain data.
@@ -215,7 +215,7 @@ class Client(ApiClient):
         timeout: float | None = None,
         progress: bool = False,
         python: str | None = None,
-        **fields: Unpack[JobFields],
+        **fields: Unpack[CallFields],
     ) -> Iterator[T]:
         """Yield what a function returns for each item, in order, while later items are still at work.
 

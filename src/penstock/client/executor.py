@@ -12,7 +12,7 @@ from penstock.client.bulk import Prepared, batches, prepared, submitted
 from penstock.client.client import Client
 from penstock.client.following import Ended
 from penstock.client.handles import Job, follow_ends, outcome
-from penstock.client.requests import JobFields
+from penstock.client.requests import CallFields
 from penstock.core.model.errors import PenstockError
 
 P = ParamSpec("P")
@@ -62,7 +62,9 @@ class PenstockExecutor(Executor):
         python, fields: as for `Client.submit`, for all calls.
     """
 
-    def __init__(self, client: Client | None = None, *, python: str | None = None, **fields: Unpack[JobFields]) -> None:
+    def __init__(
+        self, client: Client | None = None, *, python: str | None = None, **fields: Unpack[CallFields]
+    ) -> None:
         self._own = client is None
         self._client = client if client is not None else Client.connect()
         self._reader = self._client.twin()

@@ -13,8 +13,8 @@ OF_AN_ENVIRONMENT = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH")
 """Those of them that a job does not get which names an environment of its own."""
 
 
-class JobFields(TypedDict, total=False):
-    """Fields of a job, named and meant as in a job file (docs/job-fields.md); the server checks them."""
+class CallFields(TypedDict, total=False):
+    """Fields of a job that calls a function: all but `python`, which is the program of the call there."""
 
     name: str
     replicas: int | str | Mapping[str, Any]
@@ -52,11 +52,16 @@ class JobFields(TypedDict, total=False):
     workdir: str | Mapping[str, str]
     runtime: str | Mapping[str, Any]
     setup: str | Sequence[str]
-    python: Mapping[str, Any]
     conda: str
     labels: Mapping[str, str]
     notify: str | Sequence[str]
     checkpoint: Mapping[str, Any]
+
+
+class JobFields(CallFields, total=False):
+    """Fields of a job, named and meant as in a job file (docs/job-fields.md); the server checks them."""
+
+    python: Mapping[str, Any]
 
 
 def with_surroundings(job: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:

@@ -173,7 +173,7 @@ def _unprepared(entries: Sequence[NewJob], backend: Backend) -> Problem | None:
             if value:
                 field = f"{entry.field}.{name}" if entry.field else name
                 text = f"{field} is given, but the nodes of this server prepare nothing before a program starts"
-                return Problem("bad_value", field, text, "", "put it into the image of the pods")
+                return Problem("bad_value", field, text, "", "put it into the image, or into the script")
     return None
 
 
