@@ -41,7 +41,7 @@ def prepared(
     function: Callable[..., Any],
     arguments: Sequence[Any],
     fields: Mapping[str, Any],
-    python: str | None,
+    python: str | Mapping[str, Any] | None,
     named: Mapping[str, Any] | None = None,
 ) -> Prepared:
     """Return a call that is ready to be submitted. Raises: InvalidInput; as `call_request`."""
