@@ -143,10 +143,15 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         inputs=_inputs(state, spec),
         python=spec.python,
         setup=spec.setup,
-        preparing_limit_ms=settings.preparing_limit_ms if spec.prepared else 0,
-        environments_kept_gib=settings.environments_kept_gib if spec.prepared else 0,
+        preparing_limit_ms=settings.preparing_limit_ms if _prepared(spec) else 0,
+        environments_kept_gib=settings.environments_kept_gib if _prepared(spec) else 0,
         mps=_runs_through_mps(state, job, replica),
     )
+
+
+def _prepared(spec: JobSpec) -> bool:
+    """Return whether something is made ready for a job on its nodes before its programs start."""
+    return bool(spec.snapshot or spec.inputs or spec.python or spec.setup)
 
 
 def _inputs(state: State, spec: JobSpec) -> Inputs | None:

@@ -132,11 +132,6 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             msgspec.structs.force_setattr(self, "after", compacted(self.after))
 
     @property
-    def prepared(self) -> bool:
-        """Whether something is made ready for it on each node before its programs start."""
-        return bool(self.snapshot or self.inputs or self.python or self.setup)
-
-    @property
     def effective_hang_limit_ms(self) -> int:
         return DEFAULT_HANG_LIMIT_MS if self.hang_limit_ms is None else self.hang_limit_ms
 
