@@ -31,6 +31,7 @@ from penstock.engines.agent.server_side import AgentLinks
 from penstock.engines.local.launch import living
 from penstock.engines.local.nodes import specs, this_machine
 from penstock.engines.processes.paths import DataFolder
+from penstock.engines.slurm.pilot.settings import PilotSettings
 from penstock.ports import Clock, Engine, EngineEvents
 from penstock.privatefiles import write_whole
 from penstock.server.http.transport import LOOPBACK, Transport, is_unspecified, names_of_server, transport_of
@@ -100,6 +101,8 @@ class ServeOptions(msgspec.Struct, frozen=True):
     """Each job becomes one of Slurm's."""
     shared: Path | None = None
     """Holds the folders of jobs, where nodes of other machines see it under the same path; None: the data folder."""
+    pilot: PilotSettings | None = None
+    """Slurm is asked for nodes, and jobs run on them."""
     refresh_s: float = 30.0
     """Time between two questions to Slurm for all jobs."""
     history_days: int = 7
@@ -126,6 +129,7 @@ def options_of(raw: Mapping[str, Any]) -> ServeOptions:
         shadow=raw.get("shadow", False),
         slurm=raw.get("slurm", False),
         passing=raw.get("passing", False),
+        pilot=msgspec.convert(raw["pilot"], PilotSettings) if raw.get("pilot") is not None else None,
         shared=_place(raw, "shared"),
         refresh_s=raw.get("refresh_s", 30.0),
         history_days=raw.get("history_days", 7),
@@ -264,12 +268,14 @@ def following(
     begun: "Begun | None",
     service: ControlService,
     prepare: Callable[[Order], Order],
+    joining: Joining,
     started: Callable[[Following, Callable[[JobId], str] | None], None],
 ) -> Coroutine[Any, Any, None] | None:
     """Return what follows the cluster that the server has, until cancelled; None where it has none.
 
     Args:
         prepare: returns an order as its node needs it.
+        joining: lets nodes in that an engine brings.
         started: gets the engine, which takes orders from then on, and what gives the words of the cluster's own
             scheduler about a job that waits, or '' (any thread); None where there is no other scheduler.
     """
@@ -282,6 +288,11 @@ def following(
 
         shared = options.shared or options.data
         return pass_on(shared, service, prepare, lambda engine: started(engine, engine.said_of), options.refresh_s)
+    if options.pilot is not None:
+        from penstock.control.slurm_pilot import fly_pilot
+
+        data = options.data.resolve()
+        return fly_pilot(options.pilot, service, joining, data, lambda engine: started(engine, engine.said_of))
     if access is None:
         return None
     from penstock.control.pods import follow_cluster

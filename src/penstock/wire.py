@@ -343,7 +343,8 @@ class _Running:
                 self._backend.said_elsewhere = said_of
             self._engines.add(engine)
 
-        follows = following(self._options, self._cluster_access, self._slurm, self._service, self._prepared, started)
+        engine = (self._options, self._cluster_access, self._slurm)
+        follows = following(*engine, self._service, self._prepared, self._joining, started)
         if follows is not None:
             self._agents.run(follows).add_done_callback(self._led)
 

@@ -106,3 +106,5 @@ class NodeView(msgspec.Struct, frozen=True):
     """Where it is, where that is another machine than the server's; for those who see all of the cluster."""
     address: str = ""
     """By which the other nodes reach it; for the same."""
+    leaves_ms: int = 0
+    """When its jobs have to have left it, for it is lent for a time (unix ms); 0: it stays."""

@@ -14,13 +14,25 @@ import msgspec
 import typer
 
 from penstock import starts
+from penstock.cli.engines import (
+    QUEUE_CONFIG,
+    EngineWish,
+    KubeconfigOption,
+    PassingOption,
+    PilotOption,
+    PilotSettingsOption,
+    QueueConfigOption,
+    ShadowOption,
+    SharedOption,
+    engine_options,
+)
 from penstock.cli.options import JsonOption, StoreOption
 from penstock.cli.output import print_done, print_json, say
 from penstock.cli.place import client_of, data_folder, folder_here, remote
 from penstock.cli.progress import waiting
 from penstock.cli.secrets import hide
 from penstock.cli.ui import address_in, login_address
-from penstock.core.model.errors import InvalidInput, PenstockError, nearest
+from penstock.core.model.errors import InvalidInput, PenstockError
 from penstock.core.model.words import counted
 
 if TYPE_CHECKING:
@@ -28,26 +40,11 @@ if TYPE_CHECKING:
     from penstock.engines.processes.paths import DataFolder
 
 SERVER = "penstock.wire"
-ENGINES = ("local", "kubernetes", "slurm")
-QUEUE_CONFIG = "penstock-queues"
-OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-QueueConfigOption = Annotated[
-    str, typer.Option(help="ConfigMap of that namespace with the key queues.yaml, followed; empty: none.")
-]
 SwitchOption = Annotated[
     bool, typer.Option("--switch-store", help="Leave the data folder's present log behind for that of --store.")
 ]
 StandbyOption = Annotated[
     bool, typer.Option("--standby", help="Start as a standby of the leading server; needs a store.")
-]
-ShadowOption = Annotated[
-    bool, typer.Option("--shadow", help="Only watch what other schedulers do in the cluster; write nothing to it.")
-]
-PassingOption = Annotated[
-    bool, typer.Option("--pass-through", help="Order and admit jobs here; each becomes one job of Slurm.")
-]
-SharedOption = Annotated[
-    Path | None, typer.Option(help="With Slurm: folder of jobs that all nodes see under this path; the data folder.")
 ]
 RefreshOption = Annotated[
     float, typer.Option(help="Beside Slurm: seconds between two questions for all jobs.", min=5, max=3600)
@@ -92,15 +89,14 @@ def up(
     switch: SwitchOption = False,
     standby: StandbyOption = False,
     engine: Annotated[str, typer.Option(help="What runs the jobs: local, kubernetes (pods), or slurm.")] = "local",
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(envvar="KUBECONFIG", help="Kubeconfig of the cluster, or several; in a pod its service account."),
-    ] = None,
+    kubeconfig: KubeconfigOption = None,
     context: Annotated[str, typer.Option(help="Context of the kubeconfig; its current one by default.")] = "",
     queue_config: QueueConfigOption = QUEUE_CONFIG,
     shadow: ShadowOption = False,
     passing: PassingOption = False,
     shared: SharedOption = None,
+    pilot: PilotOption = False,
+    pilot_settings: PilotSettingsOption = None,
     refresh: RefreshOption = 30.0,
     history: HistoryOption = 7,
     listen_agents: ListenAgentsOption = "127.0.0.1",
@@ -124,7 +120,9 @@ def up(
         "names": name or [],
         "listen_agents": listen_agents,
         "respawn_agents": respawn,
-        **_engine_options(engine, kubeconfig, context, queue_config, shadow=shadow, passing=passing, shared=shared),
+        **engine_options(
+            EngineWish(engine, kubeconfig, context, queue_config, shadow, passing, shared, pilot, pilot_settings)
+        ),
         "refresh_s": refresh,
         "history_days": history,
     }
@@ -137,67 +135,6 @@ def up(
         hint = "penstock down ends it; with --store, --standby starts a standby"
         raise AlreadyRunning(f"a server runs on {folder.root} already", hint=hint)
     _print_started(folder, *_started(folder, options, quiet=json), as_json=json)
-
-
-def _engine_options(
-    engine: str,
-    kubeconfig: Path | None,
-    context: str,
-    queue_config: str,
-    *,
-    shadow: bool,
-    passing: bool,
-    shared: Path | None,
-) -> dict[str, object]:
-    """Return the server's options for its engine. Raises: InvalidInput for one that there is not."""
-    if engine not in ENGINES:
-        hint = nearest(engine, ENGINES)
-        raise InvalidInput(f"--engine is '{engine}', expected {' or '.join(ENGINES)}", hint=hint)
-    if engine != "slurm" and (passing or shared is not None):
-        raise InvalidInput(f"{'--pass-through' if passing else '--shared'} needs --engine slurm")
-    if engine == "local":
-        if context:
-            raise InvalidInput("--context needs --engine kubernetes")
-        if shadow:
-            raise InvalidInput("--shadow needs --engine kubernetes or slurm")
-        return {}
-    if engine == "slurm":
-        return _slurm_options(context, shadow=shadow, passing=passing, shared=shared)
-    if queue_config and OBJECT_NAME.fullmatch(queue_config) is None:
-        expected = f"the name of a ConfigMap such as {QUEUE_CONFIG}"
-        raise InvalidInput(f"--queue-config is '{queue_config}', expected {expected}")
-    return {
-        "kubernetes": True, "kubeconfigs": _kubeconfigs(kubeconfig), "context": context, "queue_config": queue_config,
-        "shadow": shadow,
-    }  # fmt: skip
-
-
-def _slurm_options(context: str, *, shadow: bool, passing: bool, shared: Path | None) -> dict[str, object]:
-    from penstock.engines.slurm import commands, writing
-
-    if context:
-        raise InvalidInput("--context needs --engine kubernetes")
-    if shadow == passing:
-        hint = "with --shadow it only watches the cluster, with --pass-through each job becomes one of Slurm's"
-        problem = "--shadow and --pass-through exclude each other"
-        raise InvalidInput(problem if shadow else "--engine slurm needs --shadow or --pass-through", hint=hint)
-    commands.require_programs()
-    if shadow:
-        if shared is not None:
-            raise InvalidInput("--shared needs --pass-through")
-        return {"slurm": True, "shadow": True}
-    writing.require_programs()
-    if shared is not None and not shared.is_dir():
-        raise InvalidInput(f"--shared is '{shared}', expected a folder that all nodes see under the same path")
-    return {"slurm": True, "passing": True, "shared": _whole(shared)}
-
-
-def _kubeconfigs(given: Path | None) -> list[str]:
-    """Return the files that --kubeconfig names: one, or several as KUBECONFIG has them."""
-    if given is None:
-        return []
-    names = [str(given)] if given.exists() else [part for part in str(given).split(os.pathsep) if part]
-    return [str(starts.whole(Path(name))) for name in names]
 
 
 def _whole(path: Path | None) -> str | None:

@@ -58,6 +58,7 @@ def node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) ->
         switch=node.spec.switch,
         at=node.spec.at if scope.sees_all else "",
         address=node.spec.address if scope.sees_all and node.spec.at else "",
+        leaves_ms=node.leaves_ms,
         links=_links(free.shape) if any(device.links for device in node.spec.devices) else {},
     )
 

@@ -9,9 +9,10 @@ import logging
 import secrets
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from penstock.core.messages.orders import Addressed
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import JobId, NodeName, PoolName
@@ -19,7 +20,7 @@ from penstock.core.model.words import counted
 from penstock.core.status.scaleout import Missing
 from penstock.engines.slurm.commands import SlurmAway
 from penstock.engines.slurm.pilot import saying
-from penstock.engines.slurm.pilot.fleet import Fleet, Lent
+from penstock.engines.slurm.pilot.fleet import Fleet, Lent, names_of
 from penstock.engines.slurm.pilot.lent import LentJob
 from penstock.engines.slurm.pilot.needs import Needed, nodes_needed
 from penstock.engines.slurm.pilot.script import Place, job_name, script_of
@@ -72,10 +73,17 @@ class SlurmPilot:
         ask = self._server.ask_of(job_id)
         return self._told.of(ask, time.time()) if ask is not None else ""
 
+    def send(self, orders: Sequence[Addressed]) -> None:
+        """Its nodes are those of agents, which have connections of their own."""
+
+    def connected(self) -> set[NodeName]:
+        """Its nodes are among those of agents."""
+        return set()
+
     async def run(self) -> None:
         """Look after the allocations until cancelled."""
+        self._server.begin()
         await asyncio.to_thread(make_folder, self._place.folder)
-        await asyncio.to_thread(make_folder, self._place.folder / "jobs")
         while True:
             try:
                 await self.refresh()
@@ -101,7 +109,7 @@ class SlurmPilot:
         if one.over:
             return
         if not one.keys_made:
-            await asyncio.to_thread(self._make_keys, one, nodes)
+            await asyncio.to_thread(self._make_keys, one.job.number, one.names, one.job.hosts, nodes)
             one.keys_made = True
         if one.job.stage != "held" or not one.job.end_s:
             return
@@ -118,17 +126,19 @@ class SlurmPilot:
                     self._server.going(name, int((one.job.end_s - AWAY_S) * 1000), reason)
         elif not one.returned:
             for name in here:
-                self._server.leaves(name, int(leave_s * 1000))
+                self._server.leaves(name, int(leave_s * 1000), int((leave_s - one.job.start_s) * 1000))
 
-    def _make_keys(self, one: Lent, nodes: Mapping[NodeName, PilotNode]) -> None:
+    def _make_keys(
+        self, number: str, names: Sequence[NodeName], hosts: Sequence[str], nodes: Collection[NodeName]
+    ) -> None:
         """Give each node of an allocation the key with which it joins, where it has neither joined nor got one."""
-        folder = self._place.folder / one.job.number
+        folder = self._place.folder / number
         make_folder(folder)
-        for index, name in enumerate(one.names):
+        for index, name in enumerate(names):
             path = folder / f"{index}.json"
             if name in nodes or path.exists():
                 continue
-            at = f"Slurm job {one.job.number}" + (f" on {one.host(index)}" if one.host(index) else "")
+            at = f"Slurm job {number}" + (f" on {hosts[index]}" if index < len(hosts) else "")
             write_whole(path, self._server.declare(name, PoolName(self._settings.pool), at))
 
     async def _end(self, now_s: float) -> None:
@@ -197,6 +207,7 @@ class SlurmPilot:
                 self._server.note(found, error.message, accepted=False)
                 return error.message
             taken.append(number)
+            await asyncio.to_thread(self._make_keys, number, names_of(number, nodes), (), ())
             self._memory = after_ask(self._memory, now_s, ok=True)
         if taken:
             jobs = ", ".join(taken)

@@ -14,6 +14,11 @@ SILENT_S = 5.0
 then the warden of each has killed what was left."""
 
 
+def names_of(number: str, nodes: int) -> tuple[NodeName, ...]:
+    """Return the names of the nodes of an allocation, in the order in which Slurm numbers them."""
+    return tuple(NodeName(f"slurm-{number}-{index}") for index in range(nodes))
+
+
 class Lent:
     """One allocation."""
 
@@ -36,7 +41,7 @@ class Lent:
 
     @property
     def names(self) -> tuple[NodeName, ...]:
-        return tuple(NodeName(f"slurm-{self.job.number}-{index}") for index in range(self.job.nodes))
+        return names_of(self.job.number, self.job.nodes)
 
     @property
     def over(self) -> bool:
@@ -46,9 +51,6 @@ class Lent:
     def sure(self) -> bool:
         """Whether Slurm itself says that it is over, and has ended its processes."""
         return self.job.sure
-
-    def host(self, index: int) -> str:
-        return self.job.hosts[index] if index < len(self.job.hosts) else ""
 
 
 class Fleet:

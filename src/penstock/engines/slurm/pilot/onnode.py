@@ -70,7 +70,7 @@ def become_agent(folder: Path, scratch: Path | None) -> None:
     own = (scratch or Path(said.get("TMPDIR") or "/tmp")) / f"penstock-{os.geteuid()}-{job}-{number}"  # noqa: S108
     own.mkdir(mode=0o700, parents=True, exist_ok=True)
     _watched(own)
-    words = [str(key), "--data", str(own), "--shared", str(folder / "jobs"), "--foreground"]
+    words = [str(key), "--data", str(own), "--shared", str(folder), "--foreground"]
     words += ["--ports", ports_of(int(job), int(number)), *offered(said, _seen)]
     starts.become("penstock.joining", *words, variables=without_slurm(said))
 

@@ -29,6 +29,10 @@ class PilotNode(NamedTuple):
 class PilotServer(Protocol):
     """What the pilot needs of the server. All of it may take a moment; it is called in threads."""
 
+    def begin(self) -> None:
+        """Let jobs wait for nodes that are not there yet."""
+        ...
+
     def cluster(self) -> str:
         """Return the identity of the log."""
         ...
@@ -55,8 +59,8 @@ class PilotServer(Protocol):
         """Let a node join, and return the bundle with which it does: a secret."""
         ...
 
-    def leaves(self, name: NodeName, leaves_ms: int) -> None:
-        """Say by when the jobs of a node have to have left it (unix ms)."""
+    def leaves(self, name: NodeName, leaves_ms: int, stays_ms: int) -> None:
+        """Say by when the jobs of a node have to have left it (unix ms), and for how long it stays in all."""
         ...
 
     def going(self, name: NodeName, deadline_ms: int | None, reason: str) -> None:

@@ -1,0 +1,68 @@
+"""A server with a pilot on a real Slurm."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock.api.types import JobView
+from penstock.core.model.errors import PenstockError
+from tests.engines.slurm.cluster import SlurmCluster
+from tests.server.harness import Server, cluster_file, until
+
+QUICK = {
+    "cpus": 4, "memory_mib": 3000, "refresh_s": 1, "grow_after_s": 0, "cancel_after_s": 1, "idle_s": 600,
+    "nodes_max": 4, "backoff_s": 1,
+}  # fmt: skip
+WAIT_S = 90.0
+
+
+class Flying(Server):
+    """A server whose nodes Slurm lends."""
+
+    def __init__(self, slurm: SlurmCluster, root: Path, **settings: Any) -> None:
+        declared = cluster_file(0, lease_ttl="10s", lease_margin="3s")
+        super().__init__(root, declared, slurm=True, pilot=QUICK | settings)
+        self.slurm = slurm
+
+    def _ready(self) -> bool:
+        """It answers: its nodes come when jobs need them, and are there before it where it comes back."""
+        assert self.process is not None
+        assert self.process.poll() is None, self.log()
+        with contextlib.suppress(PenstockError, OSError, ValueError):
+            if json.loads(self.data.server_info.read_bytes())["pid"] == self.process.pid:
+                return self.client.healthy()
+        return False
+
+    def allocations(self) -> dict[str, str]:
+        """Return the pilot's jobs in Slurm that have not ended, and their states."""
+        lines = self.slurm.run("squeue", "-h", "-o", "%i %T %j").splitlines()
+        return {number: state for number, state, name in map(str.split, lines) if name.startswith("penstock-")}
+
+    def ready(self) -> list[str]:
+        return sorted(node.name for node in self.client.nodes() if node.state == "ready" and node.connected)
+
+    def wait_ready(self, count: int) -> list[str]:
+        return until(lambda: (found := self.ready()) and len(found) == count and found, f"{count} nodes", WAIT_S)
+
+    def wait_state(self, job: int, *states: str) -> JobView:
+        def seen() -> JobView | None:
+            view = self.client.job(job)
+            return view if view.state in states else None
+
+        return until(seen, f"job {job} {states}; {self.slurm.said()[-3000:]} {self.log()}", WAIT_S)
+
+    def run(self, command: str, **more: Any) -> int:
+        return self.client.submit({"command": command, "cpus": 1, **more}).jobs[0].id
+
+
+@contextlib.contextmanager
+def flying(slurm: SlurmCluster, root: Path, **settings: Any) -> Iterator[Flying]:
+    """Run a server; its allocations are over after."""
+    server = Flying(slurm, root, **settings)
+    try:
+        with server:
+            yield server
+    finally:
+        slurm.empty()
