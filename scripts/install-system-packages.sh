@@ -11,6 +11,10 @@ command -v scontrol >/dev/null 2>&1 || packages="$packages slurm-client"
 for pair in slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd munged:munge mariadbd:mariadb-server; do
     [ -n "$(PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}")" ] || packages="$packages ${pair#*:}"
 done
+# The tests of containers run images made of a static busybox; Podman starts nothing with the machine.
+for pair in podman:podman runc:runc ch-run:charliecloud bwrap:bubblewrap busybox:busybox-static newuidmap:uidmap; do
+    [ -n "$(PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}")" ] || packages="$packages ${pair#*:}"
+done
 # Fonts of the invoices: Chinese, and one without Chinese to see what becomes of it then.
 ls /usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc >/dev/null 2>&1 || packages="$packages fonts-noto-cjk"
 ls /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf >/dev/null 2>&1 || packages="$packages fonts-dejavu-core"

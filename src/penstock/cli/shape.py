@@ -63,6 +63,9 @@ class JobShape(NamedTuple):
     snapshot: Annotated[
         str | None, typer.Option("--snapshot", metavar="DIR", help="Send this folder, and start in it on the nodes.")
     ] = None
+    image: Annotated[
+        str | None, typer.Option("--image", metavar="NAME", help="Container image that its replicas run in.")
+    ] = None
     runtime: Annotated[
         str | None,
         typer.Option(metavar="ray", help="ray: run it on a Ray cluster of the job's own, one node a replica."),

@@ -50,6 +50,7 @@ class CallFields(TypedDict, total=False):
     env: Mapping[str, str]
     secrets: Sequence[str] | Mapping[str, str]
     workdir: str | Mapping[str, str]
+    image: str | Mapping[str, Any]
     runtime: str | Mapping[str, Any]
     setup: str | Sequence[str]
     conda: str

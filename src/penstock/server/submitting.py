@@ -94,6 +94,8 @@ def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str, *, 
 def _check_inputs(backend: Backend, entries: Sequence[NewJob]) -> None:
     if backend.snapshots is None and (found := [entry for entry in entries if entry.spec.inputs]):
         raise invalid([_no_inputs(entry) for entry in found[:PROBLEMS_MAX]])
+    if backend.snapshots is None and (found := [entry for entry in entries if entry.spec.image is not None]):
+        raise invalid([_no_image(entry) for entry in found[:PROBLEMS_MAX]])
 
 
 def _not_now(entries: Sequence[NewJob]) -> Problem:
@@ -209,6 +211,12 @@ def _whole_name(entry: NewJob, by: Holder, backend: Backend) -> str:
         text = f"{field} is '{name[:80]}', expected the name of a snapshot that you have sent"
     hint = "penstock submit sends a folder and puts its name there; so does Client.submit"
     raise invalid([Problem("unknown_snapshot", field, text, name[:80], hint)])
+
+
+def _no_image(entry: NewJob) -> Problem:
+    field = f"{entry.field}.image" if entry.field else "image"
+    text = f"{field} is given, but this server's jobs are pods of Kubernetes: their own templates name images"
+    return Problem("bad_value", field, text, "", "name it in the pod's template")
 
 
 def _no_inputs(entry: NewJob) -> Problem:

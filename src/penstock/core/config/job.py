@@ -11,12 +11,14 @@ import msgspec
 
 from penstock.core.config.ask import build_alternatives, build_ask
 from penstock.core.config.fields import Json, Values, described, described_fields, read_fields, struct
+from penstock.core.config.image import covers
 from penstock.core.config.job_fields import FIELDS, ArrayIndexes, RuntimeAsk, Workdir
 from penstock.core.config.job_graph import sorted_by_dependency
 from penstock.core.config.reader import Raw, Reader, shown
 from penstock.core.messages.requests import JOBS_MAX, NewJob
 from penstock.core.model import cluster
 from penstock.core.model import jobs as m
+from penstock.core.model.containers import ImageAsk
 from penstock.core.model.environments import PythonSpec
 from penstock.core.model.errors import Problem, Problems, TooManyProblems
 from penstock.core.model.ids import JobId, QueueName, TenantName
@@ -27,6 +29,8 @@ MARKER_MAX_BYTES = 256
 """A longer entry is identified by its digest."""
 KINDS = get_args(m.DependencyKind)
 CHECKPOINT = m.CheckpointSpec()
+WITHOUT_IMAGE = ("python", "conda", "setup")
+WITHOUT_HINT = "put what it needs into the image"
 HOLD = ("sleep", "infinity")
 """The command of a lease."""
 
@@ -186,6 +190,7 @@ def _build(values: Values, reader: Reader) -> NewJob:
         inputs=values.get("inputs", ()),
         python=_python(values, reader),
         setup=values.get("setup", ()),
+        image=_image(values, reader),
         checkpoint=values.get("checkpoint", CHECKPOINT),
         labels=values.get("labels", ()),
         alternatives=build_alternatives(values, reader),
@@ -213,6 +218,22 @@ def _python(values: Values, reader: Reader) -> PythonSpec | None:
         text = f"{field} is '{there.conda}', and python is given, too: a program has one of the two"
         reader.problems.append(Problem("bad_value", field, text, there.conda, "leave one of them out"))
     return made or there
+
+
+def _image(values: Values, reader: Reader) -> ImageAsk | None:
+    """Return the image of a job; reports what cannot be had in it."""
+    image: ImageAsk | None = values.get("image")
+    if image is None:
+        return None
+    for field in ("runtime", "lease", *WITHOUT_IMAGE):
+        if values.get(field):
+            text = f"{reader.path('image')} is given, and so is {field}: the two cannot be combined"
+            reader.problems.append(Problem("bad_value", reader.path("image"), text, image.name, WITHOUT_HINT))
+    folder = values.get("workdir", Workdir()).folder
+    if folder and (reason := covers(folder.rstrip("/") or "/")):
+        text = f"{reader.path('workdir')} is {folder!r}, and the job has an image: {reason}"
+        reader.problems.append(Problem("bad_value", reader.path("workdir"), text, folder, "name a folder of data"))
+    return image
 
 
 def _secrets(values: Values, reader: Reader) -> tuple[tuple[str, str], ...]:

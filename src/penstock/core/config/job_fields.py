@@ -24,6 +24,7 @@ from penstock.core.config.fields import (
     whole,
     word,
 )
+from penstock.core.config.image import IMAGE_SCHEMA, read_image
 from penstock.core.config.notifications import job_events
 from penstock.core.config.reader import NAME_MAX, TEXT_MAX, Reader, short, shown
 from penstock.core.config.schedules import SCHEDULE
@@ -300,6 +301,11 @@ FIELDS: dict[str, Field] = {
             ]
         },
         "`ray`: all places form a Ray cluster of the job's own, and the command runs once on it, at the first place",
+    ),
+    "image": Field(
+        read_image,
+        IMAGE_SCHEMA,
+        "container image that its replicas run in: a name, or a mapping with pull, runtime and mounts",
     ),
     "inputs": Field(
         _inputs,

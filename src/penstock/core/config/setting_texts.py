@@ -61,6 +61,8 @@ SETTING_TEXTS = {
     "default_queue": "Queue of jobs that name none, where their user has no default.",
     "job_account": "Account of the machines for jobs whose user has none of their own, where the server is root.",
     "allow_waiting_for_nodes": "Accept requests that no present node could hold even when empty.",
+    "container_runtimes": "What images of jobs may run in, such as `podman, charliecloud`; empty: all that are known; `none`: jobs have no images.",
+    "container_mounts": "Folders of the nodes that jobs with an image may mount, such as `/data, /scratch`; empty: none but their own.",
     "input_protocols": "Protocols of the URLs that `inputs` of jobs may name, such as `s3, https`; empty: all that are known.",
     "input_hosts": "Hosts, or buckets, that `inputs` may be fetched from, such as `*.example.org, training-data`; empty: all.",
     "input_max_bytes": "Size of one input of a job.",

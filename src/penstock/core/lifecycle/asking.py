@@ -7,6 +7,7 @@ and the loop runs it once more.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from penstock.core.lifecycle.images import closed_image
 from penstock.core.lifecycle.size import BOUNDS, RequestBounds
 from penstock.core.lifecycle.thresholds import Holding, over_share
 from penstock.core.messages.requests import NewJob, Submit
@@ -83,6 +84,8 @@ def _find(state: State, request: Submit, bounds: RequestBounds, problems: list[P
             return
         if spec.inputs:
             problems += _closed_inputs(state.config.settings, spec, f"{new.field}." if new.field else "")
+        if spec.image is not None:
+            problems += closed_image(state.config.settings, spec.image, f"{new.field}." if new.field else "")
         names = (spec.queue, spec.tenant, spec.ask.pool)
         if names not in named:
             found = unknown_names(state.config, spec, f"{new.field}." if new.field else "")

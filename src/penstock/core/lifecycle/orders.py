@@ -145,13 +145,14 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         setup=spec.setup,
         preparing_limit_ms=settings.preparing_limit_ms if _prepared(spec) else 0,
         environments_kept_gib=settings.environments_kept_gib if _prepared(spec) else 0,
+        image=spec.image,
         mps=_runs_through_mps(state, job, replica),
     )
 
 
 def _prepared(spec: JobSpec) -> bool:
     """Return whether something is made ready for a job on its nodes before its programs start."""
-    return bool(spec.snapshot or spec.inputs or spec.python or spec.setup)
+    return bool(spec.snapshot or spec.inputs or spec.image or spec.python or spec.setup)
 
 
 def _inputs(state: State, spec: JobSpec) -> Inputs | None:

@@ -3,6 +3,7 @@
 import msgspec
 
 from penstock.core.messages.reports import ReplicaKey
+from penstock.core.model.containers import ImageAsk
 from penstock.core.model.environments import PythonSpec
 from penstock.core.model.ids import Incarnation, JobId, NodeName
 from penstock.core.model.jobs import CheckpointSpec, Input, Runtime, WorkloadClass
@@ -65,6 +66,10 @@ class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """The snapshot, unpacked on the node, that it starts in; empty: `workdir`."""
     python: PythonSpec | None = None
     setup: tuple[str, ...] = ()
+    image: ImageAsk | None = None
+    """It runs in a container of this image."""
+    container: str = ""
+    """How its container is made, as the node has found out; never set by the server."""
     preparing_limit_ms: int = 0
     """For each thing that is prepared on the node before it starts; 0: as the agent has it."""
     runtime: Runtime = ""

@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from penstock.core.model.containers import ImageAsk
 from penstock.core.model.dependencies import Dependency as Dependency
 from penstock.core.model.dependencies import DependencyKind as DependencyKind
 from penstock.core.model.dependencies import compacted
@@ -119,6 +120,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """With `ray` the command runs once, at the first place, on a Ray cluster that all places form."""
     object_store_bytes: int = 0
     """Of that cluster, at each place; 0: a part of the memory that the place asks for."""
+    image: ImageAsk | None = None
+    """What its replicas run in; None: the nodes' own systems."""
     inputs: tuple[Input, ...] = ()
     """What its nodes fetch for it before it starts, ascending by path."""
     python: PythonSpec | None = None

@@ -111,6 +111,7 @@ def _slim(spec: JobSpec) -> JobSpec:
         runtime=unused.runtime,
         object_store_bytes=unused.object_store_bytes,
         inputs=unused.inputs,
+        image=unused.image,
         checkpoint=unused.checkpoint,
         labels=unused.labels,
         secrets=unused.secrets,

@@ -245,6 +245,9 @@ def spec_size(spec: JobSpec) -> int:
             size += 2 * TEXT_BYTES + len(name) + len(value)
     for one in spec.inputs:
         size += 3 * TEXT_BYTES + len(one.path) + len(one.url) + len(one.sha256)
+    if spec.image is not None:
+        size += 2 * TEXT_BYTES + len(spec.image.name)
+        size += sum(3 * TEXT_BYTES + len(mount.source) + len(mount.target) for mount in spec.image.mounts)
     for ask in (spec.ask, *spec.alternatives):
         size += VALUE_BYTES * (len(ask.others) + len(ask.labels_wanted) + len(ask.labels_shunned))
         size += VALUE_BYTES * (len(ask.tolerations) + sum(1 + len(rule.values) for t in ask.label_terms for rule in t))

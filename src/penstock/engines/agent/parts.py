@@ -38,7 +38,7 @@ LOOK_EVERY_S, LOOK_AGAIN_S = 600.0, 60.0
 """Between two looks which instances there are, for an administrator may change them; and after one that failed."""
 
 
-NEEDS = ("snapshot", "inputs", "python", "setup")
+NEEDS = ("snapshot", "inputs", "image", "python", "setup")
 """Fields of an order that name what is prepared before the replica starts, in this order (`preparing.py`)."""
 
 

@@ -58,6 +58,8 @@ class Contribution(NamedTuple):
     prefix: tuple[str, ...] = ()
     """Words before the command; `{replica}` in them is the replica's name."""
     workdir: str = ""
+    container: str = ""
+    """How its container is made: `StartReplica.container`."""
 
     def applied(self, order: StartReplica, field: str) -> StartReplica:
         """Return an order with this in it, and without the need that it meets."""
@@ -66,6 +68,7 @@ class Contribution(NamedTuple):
             env["PATH"] = os.pathsep.join([*self.path, env.get("PATH") or os.environ.get("PATH") or os.defpath])
         prefix = tuple(word.replace("{replica}", str(order.key)) for word in self.prefix)
         changed: dict[str, Any] = {field: _DEFAULTS[field], "workdir": self.workdir or order.workdir}
+        changed["container"] = self.container or order.container
         return replace(order, env=tuple(env.items()), command=(*prefix, *order.command), **changed)
 
 
@@ -156,6 +159,11 @@ class Preparation:
             raise Cancelled
         if time.monotonic() > self._due_s:
             raise NotPrepared(f"it took longer than {self._limit_s:g} s", TIME_OVER_CODE)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether boxes of this node are control groups."""
+        return self._parts.programs.grouped
 
     def environment(self) -> dict[str, str]:
         """Return the environment of programs of the job as far as it is known before they start: without ranks."""

@@ -270,4 +270,8 @@ def make_preparer(field: str, parts: Preparations) -> Preparer:
         from penstock.engines.agent.setting_up import SettingUp
 
         return SettingUp(parts.data, parts.node)
+    if field == "image":
+        from penstock.engines.containers.images import Images
+
+        return Images(parts.data, parts.node)
     raise NotPrepared(f"this node does not know how to prepare {field}")

@@ -70,6 +70,11 @@ class Programs:
         self._left = list(left)
         self._numbers = itertools.count(1 + max((int(known.key.rank) for known in self._left), default=-1))
 
+    @property
+    def grouped(self) -> bool:
+        """Whether boxes are control groups."""
+        return self._containment.kind.startswith("cgroup")
+
     def run(self, program: Program, said: Callable[[bytes], None], asked_to_end: Callable[[], bool]) -> Ended | None:
         """Run a program to its end and return how it ended; None where it was killed because `asked_to_end` said so.
 

@@ -27,7 +27,7 @@ from penstock.engines.processes.cpu_sets import CpuSets
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import Process
 from penstock.engines.processes.reportfiles import thin_report
-from penstock.engines.processes.spawn import NEVER_RAN_CODE, memory_limit_bytes, port_is_free, spawn
+from penstock.engines.processes.spawn import NEVER_RAN_CODE, memory_limit_bytes, port_is_free, spawn, why_unknown
 
 if TYPE_CHECKING:  # loaded where a node runs MPS
     from penstock.engines.processes.mps import MpsDaemons
@@ -67,13 +67,11 @@ class Replicas:
         self._killing: set[ReplicaKey] = set()
         self._leaving: set[ReplicaKey] = set()
         """Their leader died of the stop signal; its descendants may still save, until killed."""
-        self._freezing: dict[ReplicaKey, int] = {}
-        """Since when (monotonic ms)."""
+        self._freezing: dict[ReplicaKey, int] = {}  # since when (monotonic ms)
         self._cpu_sets = self._kept(cpu_sets) if cpu_sets is not None else None
         log.info("processes of %s are held by %s", node, containment.kind)
         self._mps: MpsDaemons | None = self._daemons() if data.mps(node).is_dir() else None
-        self._waiting: dict[ReplicaKey, StartReplica] = {}
-        """Until the MPS daemon of their device runs."""
+        self._waiting: dict[ReplicaKey, StartReplica] = {}  # until the MPS daemon of their device runs
         self._begun: list[tuple[ReplicaKey, int]] = []
 
     def _daemons(self) -> "MpsDaemons":
@@ -382,14 +380,16 @@ class Replicas:
 
     def _leader_ended(self, running: Running, code: int | None, number: int | None) -> None:
         """Note the program's exit; its descendants are killed before the replica counts as gone."""
-        info = ExitInfo(code=code, signal=number)
-        if code == NEVER_RAN_CODE and self.data.never_ran(running.key).exists():
-            info = ExitInfo(problem="its agent died before it had started")
+        key, info = running.key, ExitInfo(code=code, signal=number)
+        if code == NEVER_RAN_CODE and (why := why_unknown(self.data, key)):
+            info = ExitInfo(problem=why)
         elif number == signal.SIGKILL and self._ended_by_lease(running):
             info = ExitInfo(signal=number, problem=LEASE_OVER)
         elif note := running.why_stopped or running.box.note():
             # Of any process inside: a shell outlives the program that was killed.
             info = ExitInfo(code=code, signal=number, note=note, observed=True)
+        elif number == signal.SIGKILL and key not in self._killing and (why := why_unknown(self.data, key, self._node)):
+            info = ExitInfo(problem=why)
         running.exit = info
         if running.stopping and number == signal.Signals[running.checkpoint.stop_signal] and running.box.pids():
             # A shell around the program: it does not catch the signal, the program does, and is saving now.

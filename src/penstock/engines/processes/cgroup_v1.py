@@ -190,6 +190,9 @@ class CgroupV1:
         for folder in dict.fromkeys(self._trees.values()):
             remove(folder / SHARED)
             remove(folder)
+        for other in TOP.glob(f"*/{self._trees['freezer'].relative_to(TOP / 'freezer')}"):
+            with contextlib.suppress(OSError):  # of a tree in which only a container's runtime has made it
+                other.rmdir()
 
 
 def find(parent: str) -> CgroupV1 | None:

@@ -100,6 +100,10 @@ class DataFolder:
         """
         return self.root / "environments" / self.node(name).name
 
+    def containers(self, name: str) -> Path:
+        """Return the folder in which a node tries container runtimes: outside its own, as `unpacked`."""
+        return self.root / "containers" / self.node(name).name
+
     @property
     def user_token(self) -> Path:
         return self.root / "token"
@@ -141,6 +145,10 @@ class DataFolder:
     def never_ran(self, key: ReplicaKey) -> Path:
         """Left by the gate when the agent died before it let the program run."""
         return self.job(key.job_id) / f"attempt-{key.attempt}.rank-{key.rank}.never-ran"
+
+    def keeper(self, node: str, key: ReplicaKey) -> Path:
+        """What the keeper of a replica's container does: there until nothing of the container is left."""
+        return self.node(node) / "containers" / f"{key}.json"
 
     def outputs(self, job_id: JobId) -> list[tuple[AttemptNumber, Rank, Path]]:
         """Return the output files of a job, by attempt and rank. Programs may have left any other file beside them."""

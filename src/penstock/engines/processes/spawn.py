@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from penstock import starts
 from penstock.core.messages.orders import StartReplica
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.resources import Device, DeviceAsk
 from penstock.devices.installed import visibility
 from penstock.engines.processes import run_as
@@ -27,6 +28,9 @@ from penstock.engines.processes.procfs import REPLICA_MARK
 from penstock.privatefiles import PASSED
 
 NEVER_RAN_CODE = 126
+KEEPER_KILLED = "the process that keeps its container was killed: the exit status of the program is not known"
+NEVER_RAN_MAX = 2_000
+"""Characters of the reason."""
 
 _JAX_PART = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _GATE = """
@@ -87,7 +91,12 @@ def spawn(
         gated = Gated(
             _command(order, len(devices)), environment, order.workdir or own, checkpoints, data.never_ran(key), gates
         )
-        return gate(gated, account, output)
+        handed = None
+        if order.container:
+            from penstock.engines.containers.start import in_container
+
+            gated, account, handed = in_container(order, devices, data, environment, account, gates)
+        return gate(gated, account, output, handed)
     finally:
         os.close(output)
 
@@ -131,11 +140,12 @@ class Gated(NamedTuple):
     """Of its box."""
 
 
-def gate(gated: Gated, account: UserAccount | None, output: int) -> StartGate:
+def gate(gated: Gated, account: UserAccount | None, output: int, handed: Mapping[str, str] | None = None) -> StartGate:
     """Start the gate of a program in a session of its own, which runs as an account, or as the agent does.
 
     Args:
         output: descriptor of what it prints; stays open here.
+        handed: variables that it finds in descriptor 4, where it runs as the agent does.
     Raises: OSError.
     """
     memory = None
@@ -143,6 +153,7 @@ def gate(gated: Gated, account: UserAccount | None, output: int) -> StartGate:
     try:
         if account is None:
             words, given = _shell_gate(gated)
+            memory = _in_memory(handed) if handed is not None else None
         else:
             memory = _in_memory(gated.environment)
             words, given = _account_gate(gated, account)
@@ -257,6 +268,18 @@ def base_environment(base: Mapping[str, str], account: UserAccount | None) -> di
         environment.pop("TMPDIR", None)
         environment |= account.variables
     return environment
+
+
+def why_unknown(data: DataFolder, key: ReplicaKey, node: str = "") -> str:
+    """Return why a replica has no exit status of its program; '' where it has one: it left with `NEVER_RAN_CODE`, or
+    was killed on `node`."""
+    if node:
+        return KEEPER_KILLED if data.keeper(node, key).exists() else ""
+    try:
+        said = data.never_ran(key).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return said[:NEVER_RAN_MAX] or "its agent died before it had started"
 
 
 def memory_limit_bytes(ask: DeviceAsk | None, devices: Sequence[Device]) -> int:

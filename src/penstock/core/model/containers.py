@@ -1,0 +1,45 @@
+"""What a job brings to run in: an image, and what of its node it sees inside."""
+
+from typing import Literal
+
+import msgspec
+
+PullRule = Literal["missing", "always", "never"]
+RuntimeKind = Literal["podman", "docker", "apptainer", "charliecloud", "bubblewrap"]
+AnyRuntime = Literal["", "podman", "docker", "apptainer", "charliecloud", "bubblewrap"]
+
+LABELS = "penstock.image/"
+"""Labels of nodes that begin like this say which runtimes work there: their agents set them, and nobody else."""
+BY_NAME, BY_FOLDER = f"{LABELS}name", f"{LABELS}folder"
+"""The node runs images that are named, or those that lie unpacked in a folder."""
+
+
+class Mount(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A folder or file of the node that a container sees."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.target}{':ro' if self.read_only else ''}"
+
+
+class ImageAsk(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The image that a job's replicas run in."""
+
+    name: str
+    """As a registry names it; or the absolute path of an unpacked image on the nodes."""
+    pull: PullRule = "missing"
+    runtime: AnyRuntime = ""
+    """Empty: what the node has."""
+    mounts: tuple[Mount, ...] = ()
+
+    @property
+    def is_folder(self) -> bool:
+        return self.name.startswith("/")
+
+    @property
+    def label(self) -> str:
+        """The label that a node must have for it."""
+        return LABELS + self.runtime if self.runtime else BY_FOLDER if self.is_folder else BY_NAME

@@ -1,0 +1,228 @@
+"""The words that start a container, by what its node has: pure. Recorded in `tests/engines/containers/`.
+
+Sources: podman-create(1) of Podman 4.3 and 5.5; docker-run(1) of Docker 28; apptainer-exec of Apptainer 1.4, which
+was never run here; ch-run(1) of Charliecloud 0.31; bwrap(1) of bubblewrap 0.8.
+"""
+
+import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from penstock.core.model.containers import Mount, RuntimeKind
+
+NAME_LABEL, NODE_LABEL = "penstock.replica", "penstock.node"
+KEPT: tuple[RuntimeKind, ...] = ("podman", "docker")
+"""Runtimes whose containers are not children of what starts them: `keeper.py` keeps these."""
+BY_NAME: tuple[RuntimeKind, ...] = ("podman", "docker", "apptainer", "charliecloud")
+BY_FOLDER: tuple[RuntimeKind, ...] = ("charliecloud", "apptainer", "bubblewrap")
+"""Which take which images, the ones that hold most first."""
+Held = Literal["below", "inside", "apart"]
+
+
+class Runtime(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A runtime as it works on a node, or why it does not."""
+
+    kind: RuntimeKind
+    program: str
+    version: str = ""
+    options: tuple[str, ...] = ()
+    """Of each of its commands."""
+    create: tuple[str, ...] = ()
+    """Of each container, such as the limits without which none starts on this machine."""
+    held: Held = "inside"
+    """Where processes of a container are: in control groups below those of who starts it, in the same, or in those of
+    a daemon."""
+    rootless: bool = False
+    cdi: tuple[str, ...] = ()
+    """Kinds of devices that CDI describes here, such as `nvidia.com/gpu`."""
+    problem: str = ""
+    """Why it does not work."""
+
+
+class ContainerUser(NamedTuple):
+    """As whom the program runs inside."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+
+
+class Container(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one replica needs of a runtime."""
+
+    name: str
+    """Of the container; letters, digits, `.`, `_` and `-`."""
+    node: str
+    """Value of its label, by which an agent finds its containers again."""
+    image: str
+    """Id of the image, or the folder that it lies in."""
+    command: tuple[str, ...]
+    workdir: str
+    mounts: tuple[Mount, ...] = ()
+    devices: tuple[str, ...] = ()
+    """By their CDI names."""
+    user: ContainerUser | None = None
+    """None: root inside, which is the agent's user where the runtime is rootless."""
+    rootfs: bool = False
+    """`image` is a folder."""
+    environment_file: str = ""
+    pid_file: str = ""
+    conmon_file: str = ""
+
+
+def created(runtime: Runtime, container: Container) -> list[str]:
+    """Return the words by which Podman or Docker make a container; `--env-file` is where the keeper adds to them."""
+    words = [runtime.program, *runtime.options, "create", "--name", container.name]
+    words += ["--label", f"{NODE_LABEL}={container.node}", "--label", f"{NAME_LABEL}={container.name}"]
+    words += ["--pull=never", "--network=host", "--ipc=host", "--uts=host", "--no-healthcheck", *runtime.create]
+    if runtime.kind == "podman":
+        words += ["--log-driver=passthrough", "--systemd=false", "--sdnotify=ignore", "--http-proxy=false"]
+        words += [
+            "--no-hosts",
+            "--cgroups=no-conmon",
+            "--pidfile",
+            container.pid_file,
+            "--conmon-pidfile",
+            container.conmon_file,
+        ]
+    else:
+        words += ["--log-driver=none"]
+    if runtime.held != "apart" and not runtime.rootless:
+        words += ["--pid=host"]  # else its first process would ignore signals; the box holds them all the same
+    words += _as_user(runtime, container.user)
+    words += [f"--device={name}" for name in container.devices]
+    words += [word for at, mount in enumerate(container.mounts) for word in ("--mount", _mount(at, mount))]
+    words += ["--workdir", container.workdir, "--env-file", container.environment_file, "--entrypoint="]
+    return [*words, *(["--rootfs"] if container.rootfs else []), container.image, *container.command]
+
+
+def _as_user(runtime: Runtime, user: ContainerUser | None) -> list[str]:
+    """A program of an account gets nothing of root: as outside of containers (`run_as.py`)."""
+    if runtime.rootless:
+        return ["--userns=keep-id"] if runtime.kind == "podman" else []
+    if user is None:
+        return ["--user=0:0"]
+    words = [f"--user={user.uid}:{user.gid}", *(f"--group-add={group}" for group in user.groups)]
+    return [*words, "--cap-drop=all", "--security-opt=no-new-privileges"]
+
+
+def _mount(number: int, mount: Mount) -> str:
+    """Return a mount whose source the keeper puts in: where its path leads for the account."""
+    fields = ["type=bind", f"source={{{number}}}", f"target={mount.target.replace('{', '{{').replace('}', '}}')}"]
+    return ",".join([*fields, *(["readonly"] if mount.read_only else [])])
+
+
+def plan(
+    runtime: Runtime,
+    container: Container,
+    *,
+    file: str,
+    unknown: str,
+    stop: str = "SIGTERM",
+    grouped: bool = True,
+    output: str = "",
+) -> dict[str, object]:
+    """Return what `keeper.py` does: commands of the runtime, files, and how its container is held.
+
+    Args:
+        file: of the plan; the keeper removes it when nothing of the container is left.
+        unknown: the file that says why there is no exit code.
+        stop: name of the signal that asks the program to save and leave.
+        grouped: its box is one of control groups.
+        output: the file that the program prints to; empty: the keeper's own output, a file, too.
+    """
+    base = [runtime.program, *runtime.options]
+    return {
+        "create": created(runtime, container),
+        "init": [*base, "init", container.name],
+        "start": [*base, "start", container.name],
+        "remove": removed(runtime, container.name),
+        "environment": container.environment_file,
+        "pid": container.pid_file,
+        "conmon": container.conmon_file,
+        "plan": file,
+        "unknown": unknown,
+        "output": output,
+        "variables": not container.rootfs,
+        "grouped": grouped,
+        "sources": [mount.source for mount in container.mounts],
+        "user": [*container.user] if container.user is not None else [],
+        "program": container.command[0],
+        "stop": int(signal.Signals[stop]),
+        "below": runtime.held == "below",
+        "private": runtime.rootless,
+    }
+
+
+def removed(runtime: Runtime, *names: str) -> list[str]:
+    """Return the words that remove containers, running or not, and what they wrote. No such container is no error."""
+    words = [runtime.program, *runtime.options, "rm", "--force", "--volumes"]
+    return [*words, *(["--ignore", "--time=0"] if runtime.kind == "podman" else []), *names]
+
+
+def listed(runtime: Runtime, node: str) -> list[str]:
+    """Return the words that list the names of all containers of a node."""
+    base = [runtime.program, *runtime.options, "ps", "--all", "--no-trunc"]
+    return [*base, "--filter", f"label={NODE_LABEL}={node}", "--format", "{{.Names}}"]
+
+
+def prefix(
+    runtime: Runtime, container: Container, *, vendors: Sequence[str] = (), inside: Callable[[str], Iterable[str]]
+) -> list[str]:
+    """Return the words before the command by which a runtime without a daemon runs it: as a child of who starts it.
+
+    Args:
+        vendors: of the replica's devices.
+        inside: lists a folder of the image: names, a folder's with `/` at its end, a link's with `@` and its target.
+    """
+    match runtime.kind:
+        case "charliecloud":
+            binds = [f"--bind={mount.source}:{mount.target}" for mount in container.mounts]
+            return [runtime.program, *runtime.options, *binds, f"--cd={container.workdir}", container.image, "--"]
+        case "apptainer":
+            binds = [f"--bind={mount}" for mount in container.mounts]
+            gpus = [{"nvidia": "--nv", "amd": "--rocm"}[one] for one in vendors if one in ("nvidia", "amd")]
+            words = [runtime.program, "--silent", "exec", "--no-home", "--no-mount=cwd", *gpus, *binds]
+            return [*words, f"--pwd={container.workdir}", *runtime.options, container.image]
+        case "bubblewrap":
+            words = [runtime.program, *runtime.options, *_layers(container, inside)]
+            words += ["--proc", "/proc", "--dev-bind", "/dev", "/dev", "--bind", "/tmp", "/tmp"]  # noqa: S108
+            for mount in container.mounts:
+                words += ["--ro-bind" if mount.read_only else "--bind", mount.source, mount.target]
+            return [*words, "--chdir", container.workdir, "--"]
+        case _:
+            raise ValueError(f"{runtime.kind} keeps its containers by a daemon")
+
+
+def _layers(container: Container, inside: Callable[[str], Iterable[str]]) -> list[str]:
+    """Return what shows an image as the root, read-only, where nothing can be added to it: folders on the way to a
+    mount are made anew, and filled with what the image has in them.
+    """
+    ways = {str(parent) for mount in container.mounts for parent in PurePosixPath(mount.target).parents} - {"/"}
+    targets = {mount.target for mount in container.mounts} | {"/proc", "/dev", "/tmp"}  # noqa: S108
+    words: list[str] = []
+    left = [""]
+    while left:
+        folder = left.pop(0)
+        for entry in sorted(inside(folder or "/")):
+            name, is_link, target = entry.partition("@")
+            path = f"{folder}/{name.removesuffix('/')}"
+            if path in targets and entry.endswith("/"):
+                continue
+            if path in ways and entry.endswith("/"):
+                words += ["--dir", path]
+                left.append(path)
+            elif is_link:
+                words += ["--symlink", target, path]
+            else:
+                words += ["--ro-bind", f"{container.image}{path}", path]
+    return words
+
+
+def renumbered(variables: Mapping[str, str], names: Iterable[str], count: int) -> dict[str, str]:
+    """Return the variables that list visible devices, for a container that sees these devices alone, counted from 0."""
+    seen = ",".join(map(str, range(count)))
+    return {name: seen for name in names if variables.get(name)}

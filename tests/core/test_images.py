@@ -1,0 +1,79 @@
+"""Images of jobs: how the field is read, and what of it a cluster allows."""
+
+import pytest
+
+from penstock.core.config.job import parse_request
+from penstock.core.lifecycle.images import closed_image
+from penstock.core.model.cluster import Settings
+from penstock.core.model.containers import ImageAsk, Mount
+
+
+def read(image, **fields):
+    jobs, problems = parse_request({"command": "true", "image": image, **fields})
+    return [one.message for one in problems] if problems else jobs[0].spec.image
+
+
+def test_an_image_is_a_name_or_says_more():
+    assert read("docker.io/library/python:3.11") == ImageAsk("docker.io/library/python:3.11")
+    assert read("/images/train") == ImageAsk("/images/train")
+    more = {"name": "python@sha256:ab", "pull": "always", "runtime": "podman"}
+    mounts = ["/data", "/sets:/in", "/sets:/ro:ro"]
+    found = (Mount("/data", "/data"), Mount("/sets", "/in"), Mount("/sets", "/ro", read_only=True))
+    assert read(more | {"mounts": mounts}) == ImageAsk("python@sha256:ab", "always", "podman", found)
+
+
+@pytest.mark.parametrize(
+    ("image", "text"),
+    [
+        ("", "image is ''"),
+        ("-v/:/host", "image is '-v/:/host'"),
+        ("docker://python", "image is 'docker://python'"),
+        ("/images/../root", "image is '/images/../root'"),
+        ({"pull": "never"}, "image.name is None"),
+        ({"name": "a", "pull": "sometimes"}, "image.pull is 'sometimes', expected one of missing, always, never"),
+        ({"name": "a", "runtime": "lxc"}, "image.runtime is 'lxc', expected one of podman, docker"),
+        ({"name": "/a", "runtime": "podman"}, "expected charliecloud, apptainer or bubblewrap"),
+        ({"name": "a", "runtime": "bubblewrap"}, "bubblewrap runs images that lie unpacked in a folder"),
+        ({"name": "a", "mounts": ["data"]}, "image.mounts[0] is 'data', expected absolute paths"),
+        ({"name": "a", "mounts": ["/a,b"]}, "image.mounts[0]"),
+        ({"name": "a", "mounts": ["/"]}, "expected absolute paths"),
+        ({"name": "a", "mounts": ["/x:/usr"]}, "/usr is the image's own"),
+        ({"name": "a", "mounts": ["/x:/proc/sys"]}, "/proc/sys is the image's own"),
+        ({"name": "a", "mounts": ["/x:/in", "/y:/in"]}, "expected one folder for each target"),
+        ({"name": "a", "mounts": ["/x"] * 65}, "at most 64 folders"),
+        ({"name": "a", "mount": []}, "image.mount is not a field"),
+    ],
+)
+def test_a_wrong_image_is_refused_with_what_was_expected(image, text):
+    assert text in "; ".join(read(image))
+
+
+@pytest.mark.parametrize(("field", "value"), [("runtime", "ray"), ("lease", True)])
+def test_what_an_image_cannot_be_combined_with_is_named(field, value):
+    fields = {field: value, "time_limit": "1h"} | ({"command": None} if field == "lease" else {})
+    assert f"image is given, and so is {field}: the two cannot be combined" in read("a", **fields)
+
+
+def test_nothing_of_the_image_is_covered_by_the_workdir():
+    assert read("a", workdir="/usr/") == [
+        "workdir is '/usr/', and the job has an image: /usr is the image's own, or made by the runtime"
+    ]
+    assert read("a", workdir="/home/ana") == ImageAsk("a")
+
+
+def closed(image: ImageAsk, **settings) -> list[str]:
+    return [one.message for one in closed_image(Settings(**settings), image, "")]
+
+
+def test_a_cluster_says_which_runtimes_and_folders_images_may_have():
+    mounted = ImageAsk("a", mounts=(Mount("/data/sets", "/in"), Mount("/database", "/db")))
+    assert closed(mounted) == [
+        f"image.mounts[{at}] is {path}, expected none: this cluster lets jobs mount no folders"
+        for at, path in ((0, "/data/sets"), (1, "/database"))
+    ]
+    assert closed(mounted, container_mounts="/scratch, /data/") == [
+        "image.mounts[1] is /database, expected one in /scratch, /data/"
+    ]
+    assert closed(ImageAsk("a", runtime="docker"), container_runtimes="podman") == ["image.runtime: expected podman"]
+    assert closed(ImageAsk("a"), container_runtimes="podman") == []
+    assert closed(ImageAsk("a"), container_runtimes="none") == ["image: jobs of this cluster have no images"]
