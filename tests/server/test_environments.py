@@ -1,11 +1,13 @@
 """Jobs that name an environment or setup steps, from end to end: made on the node once, then run in it."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.server.harness import until
+from tests.server.test_running import worker_pid
 from tests.wheels import wheel
 
 
@@ -73,3 +75,17 @@ def test_a_job_that_is_cancelled_while_it_is_set_up_leaves_nothing(jobs, tmp_pat
     jobs.client.cancel(job)
     assert jobs.ended(job).state == "cancelled"
     assert not os.path.exists(f"/proc/{int((tmp_path / 'pid').read_text())}")
+
+
+def test_a_setup_that_dies_with_its_agent_is_done_again(server, jobs, tmp_path):
+    step = f"echo $$ >> {tmp_path}/pids; [ -e {tmp_path}/go ] || sleep 100"
+    job = jobs.submit("echo ran", setup=[step])
+    pids = tmp_path / "pids"
+    first = int(until(lambda: pids.exists() and pids.read_text(), "it is being set up"))
+    (tmp_path / "go").touch()
+    os.kill(worker_pid(server, jobs.client.job(job).nodes[0]), signal.SIGKILL)
+    ended = jobs.ended(job)
+    assert (ended.state, ended.attempt) == ("succeeded", 1)
+    assert jobs.output(job).endswith("ran\n")
+    assert not os.path.exists(f"/proc/{first}")
+    assert len(pids.read_text().split()) == 2
