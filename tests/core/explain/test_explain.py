@@ -10,6 +10,7 @@ from penstock.core.explain import start as start_module
 from penstock.core.explain.reasons import CONSTRAINTS, STOP_RULES, table
 from penstock.core.explain.why import PLANNER_USES_MAX
 from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
+from penstock.core.model.environments import PythonSpec
 from penstock.core.model.events import (
     AttemptResumed,
     AttemptStopRequested,
@@ -18,6 +19,7 @@ from penstock.core.model.events import (
     JobHeld,
     JobProtected,
     ReplicaFrozen,
+    ReplicaStarted,
     RunTimesPredicted,
 )
 from penstock.core.model.ids import UserName
@@ -676,6 +678,18 @@ def test_a_job_that_nobody_takes_the_place_of_just_says_why_it_stops():
     w.cancel(job)
     assert why(w, job).text == "attempt 1 on n0 is being stopped: cancelled"
     assert why(w, job).stop.grace_left_ms == 30_000
+
+
+def test_a_job_that_starts_says_what_is_prepared_for_it_and_where():
+    w = cluster(2, 1)
+    job = w.submit(1, replicas=2, python=PythonSpec(file="r.txt"), setup=("make",))
+    w.cycle()
+    first = f"prepare its Python environment, setup first: penstock logs {job} says how far"
+    assert why(w, job).text == f"attempt 1 is starting on n0, n1; n0, n1 {first}"
+    w.emit(ReplicaStarted(job, 1, 0))
+    assert why(w, job).text == f"attempt 1 is starting on n0, n1; n1 {first.replace('prepare', 'prepares', 1)}"
+    w.emit(ReplicaStarted(job, 1, 1))
+    assert "prepare" not in why(w, job).text
 
 
 def test_a_job_whose_attempt_has_just_ended_says_so():

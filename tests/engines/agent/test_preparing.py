@@ -18,7 +18,7 @@ from penstock.engines.agent.journal import Journal, programs_in, replay
 from penstock.engines.agent.parts import Prepared
 from penstock.engines.agent.preparation import Contribution, NotPrepared, Preparation, Preparer
 from penstock.engines.agent.preparing import Preparations
-from penstock.engines.agent.programs import Program, Programs
+from penstock.engines.agent.programs import Program, Programs, text_of
 from penstock.engines.processes.containment import choose
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import alive, start_ticks
@@ -139,6 +139,18 @@ def test_a_failure_has_its_reason_there_and_in_the_output(tmp_path, exit_code):
     assert node.output(1) == "penstock: its folder was not unpacked: no such thing\n"
 
 
+def test_one_account_leaves_threads_to_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(preparing, "ACCOUNT_MAX", 1)
+    go = threading.Event()
+    node = Node(tmp_path, lambda job: (job.account or go.wait(20), Contribution())[1])
+    for one in (order(1), order(2, snapshot="h/b"), order(3, account="root")):
+        node.parts.start(one)
+    assert node.next().order.key == key(3)
+    assert node.preparer.made == ["h/a", "h/a"]
+    go.set()
+    assert {node.next().order.key, node.next().order.key} == {key(1), key(2)}
+
+
 def test_one_that_fails_by_a_bug_does_not_stop_the_next(tmp_path):
     node = Node(tmp_path, lambda job: Contribution(workdir={"h/b": "/b"}[job.order.snapshot]))
     node.parts.start(order(1))
@@ -181,7 +193,7 @@ def test_what_a_program_printed_just_before_its_end_is_there(tmp_path):
 
     node = Node(tmp_path / "data", lambda job: Contribution())
     program = Program(["/bin/sh", "-c", f"echo $$; read line <{fifo}; echo last"], {}, "/", "", Resources())
-    assert node.programs.run(program, take, lambda: False) == (0, None)
+    assert node.programs.run(program, take, lambda: False) == (0, None, "")
     assert said[1:] == [b"last\n"]
 
 
@@ -248,6 +260,18 @@ def test_the_journal_names_a_program_while_it_runs_and_the_next_worker_kills_it(
     following.parts.clean()
     until(lambda: not alive(pid, ticks), "the next worker has killed it")
     until(lambda: replay(node.folder / "journal") == {}, "nothing is noted")
+
+
+@pytest.mark.root
+def test_a_program_that_has_no_memory_left_says_so(tmp_path):
+    containment = choose(f"penstock-test-prepare-{os.getpid()}")
+    if containment.kind.startswith("sessions"):
+        pytest.skip("no writable control groups here")
+    node = Node(tmp_path, lambda job: Contribution(), containment)
+    words = [sys.executable, "-c", "x = bytearray(2**30)"]
+    ended = node.programs.run(Program(words, {}, "/", "", Resources(memory_bytes=64 * 2**20)), print, lambda: False)
+    assert "memory" in text_of(ended)
+    containment.close()
 
 
 def test_what_a_program_leaves_running_does_not_stay(tmp_path, containment):

@@ -19,7 +19,7 @@ from penstock.core.health.anomaly import is_untouched
 from penstock.core.model.explanation import Awaiting, Constraint, Explanation, Stop
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Attempt, Job, StopOrder
-from penstock.core.model.quantities import format_duration, format_size, format_time
+from penstock.core.model.quantities import format_duration, format_size, format_time, listed
 from penstock.core.model.refused import refused_text
 from penstock.core.model.words import counted
 from penstock.core.order.extension import Policies
@@ -236,6 +236,7 @@ def _not_waiting(job: Job, snapshot: Snapshot, now_ms: int) -> Explanation:
     if attempt.stop is None:
         kept = why_not_larger(job, snapshot.config.settings, now_ms)
         text = f"attempt {attempt.number} is {job.state} on {where}" + (f"; {kept}" if kept else "")
+        text += _prepares(job, attempt)
         text += _shares(attempt, snapshot) + _untouched(job, now_ms) + _idle(job, snapshot, now_ms)
         return Explanation(job.id, job.state, job.state, text)
     stop = attempt.stop
@@ -244,6 +245,22 @@ def _not_waiting(job: Job, snapshot: Snapshot, now_ms: int) -> Explanation:
     text = f"attempt {attempt.number} on {where} is being stopped: {why_stopped(stop)}"
     blockers = () if stop.beneficiary is None else (stop.beneficiary,)
     return Explanation(job.id, job.state, stop.reason, text, blockers=blockers, stop=told)
+
+
+def _prepares(job: Job, attempt: Attempt) -> str:
+    """Return what nodes make ready before the programs of an attempt can start there."""
+    spec, waiting = job.spec, {r.place.node for r in attempt.replicas if r.state == "allocated"}
+    needs = {
+        "folder": spec.snapshot,
+        "inputs": spec.inputs,
+        "Python environment": spec.python,
+        "setup": spec.setup,
+    }
+    wanted = [name for name, needed in needs.items() if needed]
+    if not waiting or not wanted:
+        return ""
+    verb = "prepares" if len(waiting) == 1 else "prepare"
+    return f"; {listed(sorted(waiting))} {verb} its {listed(wanted)} first: penstock logs {job.id} says how far"
 
 
 def _shares(attempt: Attempt, snapshot: Snapshot) -> str:

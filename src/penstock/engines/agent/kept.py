@@ -12,6 +12,7 @@ import os
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -89,7 +90,8 @@ class KeptTrees:
         self._base, self._notes, self._in_place = base, notes, in_place
         self._lock = threading.Lock()
         """Of the trees and their notes: held for moments."""
-        self._making: dict[tuple[str, str], threading.Lock] = {}
+        self._making = weakref.WeakValueDictionary[tuple[str, str], threading.Lock]()
+        """Held by who makes a tree; kept while somebody waits for it."""
         self._trees: list[Tree] | None = None
 
     def get(self, name: str, account: str, users: Sequence[str], fill: Callable[[Path], int]) -> tuple[Path, bool]:

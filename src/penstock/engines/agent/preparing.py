@@ -11,8 +11,9 @@ import logging
 import os
 import queue
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -30,8 +31,9 @@ from penstock.engines.processes.spawn import open_output
 
 log = logging.getLogger(__name__)
 
-THREADS_MAX = 256
-"""Preparations at once; further ones wait for one of these to end."""
+THREADS_MAX = 512
+ACCOUNT_MAX = 64
+"""Preparations at once, in all and of one account; further ones wait for one of these to end."""
 STOPPED = "stopped before it started"
 TITLES = {
     "snapshot": "its folder was not unpacked",
@@ -79,6 +81,8 @@ class Preparations:
         self._outputs: set[ReplicaKey] = set()
         """Replicas whose output was begun here."""
         self._threads = 0
+        self._serving: Counter[str] = Counter()
+        """Preparations that have a thread, by account."""
         self._beginning = threading.Lock()
         self._begun: set[str] = set()
         """Fields whose preparer has cleaned up what a former worker left."""
@@ -157,6 +161,16 @@ class Preparations:
         job.waiting[order.key] = order
         self._at[order.key] = job
 
+    def _take(self) -> Preparation | Literal[False] | None:
+        """Return what a thread does next, of an account that may have one more; False: nothing."""
+        for index, job in enumerate(self._work):
+            if job is None or self._serving[job.account] < ACCOUNT_MAX:
+                del self._work[index]
+                if job is not None:
+                    self._serving[job.account] += 1
+                return job
+        return False
+
     def _end(self, order: StartReplica, problem: str, exit_code: int | None = None) -> None:
         self._at.pop(order.key, None)
         self.done.put(Prepared(order, (), problem, exit_code, needs=True))
@@ -192,10 +206,10 @@ class Preparations:
     def _run(self) -> None:
         while True:
             with self._lock:
-                if not self._work:
+                job = self._take()
+                if job is False:
                     self._threads -= 1
                     return
-                job = self._work.popleft()
             try:
                 self._begin(job.wanted.field if job is not None else "")
                 if job is not None:
@@ -203,6 +217,10 @@ class Preparations:
                 self._clean([job.wanted.field] if job is not None else list(self._preparers))
             except Exception:  # the top of the thread: other preparations go on
                 log.exception("what was prepared was not cleaned up")
+            finally:
+                if job is not None:
+                    with self._lock:
+                        self._serving[job.account] -= 1
 
     def _begin(self, field: str) -> None:
         """End and clean up what a former worker left, once."""

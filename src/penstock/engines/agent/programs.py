@@ -40,6 +40,8 @@ class Ended(NamedTuple):
 
     code: int | None
     signal: int | None
+    note: str = ""
+    """What the kernel has done to it, such as to kill some of it for want of memory."""
 
 
 class Program(NamedTuple):
@@ -96,7 +98,8 @@ class Programs:
         finally:
             os.close(write_end)
         try:
-            return _follow(started.pid, read_end, said, asked_to_end)
+            ended = _follow(started.pid, read_end, said, asked_to_end)
+            return ended._replace(note=box.note()) if ended is not None else None
         finally:
             self._end(key, box)
             with contextlib.suppress(ChildProcessError):
@@ -168,6 +171,7 @@ def _drain(output: int, said: Callable[[bytes], None]) -> None:
 
 def text_of(ended: Ended) -> str:
     """Return how a program ended, for people."""
+    note = f" ({ended.note})" if ended.note else ""
     if ended.signal is not None:
-        return f"was killed by {signal.Signals(ended.signal).name}"
-    return "could not be started" if ended.code == NEVER_RAN_CODE else f"ended with exit {ended.code}"
+        return f"was killed by {signal.Signals(ended.signal).name}{note}"
+    return "could not be started" if ended.code == NEVER_RAN_CODE else f"ended with exit {ended.code}{note}"
