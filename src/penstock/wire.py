@@ -39,6 +39,7 @@ from penstock.bootstrap import (
 )
 from penstock.cli.output import EXIT_CODES
 from penstock.control import gc as collector
+from penstock.control.arriving import places_in
 from penstock.control.config_files import read_cluster_file
 from penstock.control.controller import Controller
 from penstock.control.joining import Joining
@@ -52,6 +53,7 @@ from penstock.core.model.ids import JobId, NodeName
 from penstock.devices.installed import discovered, present
 from penstock.engines.agent import tls
 from penstock.engines.agent.server_side import AgentLinks
+from penstock.engines.joined.outputs import ArrivingOutputs
 from penstock.engines.joined.records import JoinedNodes
 from penstock.engines.local.admission import Admission, CheckedEvents
 from penstock.engines.local.agents import LocalAgents
@@ -156,7 +158,8 @@ class _Running:
         self._nodes = node_specs(declared, data) if local else []
         joined = JoinedNodes(data.joined, self._clock.unix_ms)
         self._admission = Admission(data, self._nodes, measured(declared, self._nodes), joined)
-        self._joining = Joining(data, self._clock, joined, self._admission.is_own, lambda: self._service)
+        own = self._admission.is_own
+        self._joining = Joining(data, self._clock, joined, own, lambda: self._service, lambda: self._engine)
         name = f"{socket.gethostname()}:{os.getpid()}"
         self._seat = open_seat(address, name=name, at=advertised(options.transport, self._port))
         self._controller = Controller(
@@ -182,14 +185,15 @@ class _Running:
         self._snapshots = FolderSnapshots(data.folder_snapshots, self._clock.unix_ms, quota_bytes=limits.folder_bytes)
         self._folders = SnapshotService(self._snapshots, lambda: self._controller.state)
         self._censor = Redactor(lambda: self._controller.state, self._vault)
+        self._arriving = ArrivingOutputs(data, places_in(self._store, lambda: self._controller.state), joined.declares)
         self._engine = AgentLinks(
             self._security.agents.context,
             self._prepared,
             self._local_agents.replace_other,
             self._folders.fetch,
             self._joining,
+            self._arriving.store,
         )
-        self._joining.links = self._engine
         self._engines = Engines(self._engine)
         self._pods: Following | None = None
         self._agents = LoopThread("penstock-agents")
@@ -307,7 +311,7 @@ class _Running:
         """Start the services of a leader: serve agents, announce the address, run periodic work."""
         refused = partial(self._backend.access.note, "node_refused")
         events = CheckedEvents(self._service, self._admission, self._censor.report, refused)
-        self._backend.joining = self._joining
+        self._backend.joining, self._backend.arriving = self._joining, self._arriving
         begun = begin_to_listen(self._engine, self._options, self._data, events, self._joining)
         agent_port = await asyncio.wrap_future(self._agents.run(begun))
         self._follow_cluster()

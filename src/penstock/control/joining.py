@@ -41,7 +41,7 @@ class Joining:
 
     Args:
         is_own: whether a node is one of the server's machine: another machine cannot have its name.
-        service: returns the control loop; called once this server leads.
+        service, links: return the control loop, and the agents' connections.
     """
 
     def __init__(
@@ -51,13 +51,14 @@ class Joining:
         records: JoinedNodes,
         is_own: Callable[[NodeName], bool],
         service: Callable[[], ControlService | None],
+        links: Callable[[], Links],
     ) -> None:
-        self._data, self._clock, self._is_own, self._service = data, clock, is_own, service
+        self._data, self._clock, self._is_own = data, clock, is_own
+        self._service, self._links = service, links
         self._keeper = CertificateKeeper(data.certificates)
         self.records = records
         self.addresses: Sequence[ServerAddress] = ()
         """Where this server listens for agents; set once it does."""
-        self.links: Links | None = None
 
     # For administrators and engines.
 
@@ -87,8 +88,8 @@ class Joining:
         Its programs end with its lease, if they live.
         """
         removed = self.records.remove(name)
-        if removed and self.links is not None:
-            self.links.drop(name)
+        if removed:
+            self._links().drop(name)
         return removed
 
     def declared(self) -> list[JoinedNode]:
@@ -97,7 +98,7 @@ class Joining:
 
     def connected(self) -> frozenset[NodeName]:
         """Return the nodes that have a session now."""
-        return frozenset(self.links.connected() if self.links is not None else ())
+        return frozenset(self._links().connected())
 
     def going(self, name: NodeName, *, deadline_ms: int | None, reason: str) -> None:
         """Close a node to new work; with a deadline (unix ms) what runs there is asked to save and move at once."""
@@ -105,8 +106,7 @@ class Joining:
 
     def gone(self, name: NodeName, reason: str) -> None:
         """Let a node be lost now: it is proven that no process of it lives. Where it is not, its lease decides."""
-        if self.links is not None:
-            self.links.drop(name)
+        self._links().drop(name)
         service = self._service()
         node = service.controller.state.nodes.get(name) if service is not None else None
         if node is None or node.state == "lost" or service is None:

@@ -23,6 +23,7 @@ from penstock.core.model.events import Record
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.order.turns import TooManyWaiting
 from penstock.core.state.state import State
+from penstock.engines.joined.outputs import ArrivingOutputs
 from penstock.ports import Clock, EventReader
 from penstock.security.vault import Vault
 from penstock.server.http.accesslog import AccessLog
@@ -78,6 +79,8 @@ class Backend:
         self.vault = vault
         self.snapshots = snapshots
         """Of submitters' folders; None where the nodes do not unpack any."""
+        self.arriving: ArrivingOutputs | None = None
+        """Outputs of nodes of other machines; None where there can be none."""
         self.joining: Joining | None = None
         """Nodes of other machines; None where none can join, and while another server leads."""
         if snapshots is not None:

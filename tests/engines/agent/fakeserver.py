@@ -16,7 +16,7 @@ from penstock.core.messages.orders import Acknowledge, Order, StartReplica
 from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.engines.agent import tls
-from penstock.engines.agent.server_side import AgentLinks, AllPeers, Peers
+from penstock.engines.agent.server_side import AgentLinks, AllPeers, Peers, Store
 from penstock.engines.local.launch import agent_pid, start_agent, stop_agent
 from penstock.engines.processes.paths import DataFolder
 from penstock.ports import EngineEvents
@@ -33,6 +33,7 @@ class FakeServer:
     Args:
         events: hears the agents instead of it.
         peers: who is heard, of those with a certificate; made from the data folder.
+        store: keeps outputs of nodes of other machines.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class FakeServer:
         heartbeat_ms: int = 100,
         events: EngineEvents | None = None,
         peers: Callable[[DataFolder], Peers] = lambda data: AllPeers(),
+        store: Store | None = None,
     ) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.data = DataFolder(root.resolve())
@@ -58,7 +60,7 @@ class FakeServer:
         self.certify()
         self.security = Live(lambda: tls.server_context(self.data.trusted, self.keeper.server_file))
         self.peers = peers(self.data)
-        self.engine = AgentLinks(self.security.context, peers=self.peers)
+        self.engine = AgentLinks(self.security.context, peers=self.peers, store=store)
         self.port = self._call(self.engine.start("127.0.0.1", events or self))
         self.data.server_info.write_text(json.dumps({"agent_host": "127.0.0.1", "agent_port": self.port}))
 

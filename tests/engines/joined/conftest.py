@@ -12,14 +12,20 @@ import pytest
 
 from penstock.bootstrap import RealClock
 from penstock.control.joining import Joining
-from penstock.core.model.ids import NodeName
+from penstock.core.messages.orders import Order
+from penstock.core.messages.reports import ReplicaKey
+from penstock.core.model.ids import JobId, NodeName
 from penstock.engines.agent.joined import DeclaredNode, JoinBundle, LinkState, ServerAddress
+from penstock.engines.agent.protocol import AgentOutput, ServerStored
+from penstock.engines.joined.outputs import ArrivingOutputs, JobPlaces
 from penstock.engines.joined.records import JoinedNodes
 from penstock.engines.local.launch import agent_pid
 from penstock.engines.processes.paths import DataFolder
 from penstock.joining.node import Joined, JoinWish, join, wait_joined
 from tests.engines.agent.fakeserver import FakeServer
 from tests.server.harness import MARK, sweep, until
+
+MARK_OF_JOB = "0123456789abcdef-1700000000000"
 
 
 class JoinServer(FakeServer):
@@ -28,15 +34,30 @@ class JoinServer(FakeServer):
     joining: Joining
 
     def __init__(self, root: Path, **fields: Any) -> None:
-        super().__init__(root, peers=self._peers, **fields)
+        self.arriving: ArrivingOutputs | None = None
+        self.placed: dict[JobId, JobPlaces] = {}
+        super().__init__(root, peers=self._peers, store=self._store, **fields)
         self.joining.addresses = (ServerAddress("127.0.0.1", self.port),)
-        self.joining.links = self.engine
 
     def _peers(self, data: DataFolder) -> Joining:
         clock = RealClock()
         records = JoinedNodes(data.joined, clock.unix_ms)
-        self.joining = Joining(data, clock, records, lambda name: name == "n1", lambda: None)
+        self.joining = Joining(data, clock, records, lambda name: name == "n1", lambda: None, lambda: self.engine)
+        self.arriving = ArrivingOutputs(data, self.placed.get, records.declares)
         return self.joining
+
+    def _store(self, node: NodeName, piece: AgentOutput) -> ServerStored:
+        assert self.arriving is not None
+        return self.arriving.store(node, piece)
+
+    def order(self, *orders: Order) -> None:
+        self.engine.send([(NodeName("away"), order) for order in orders])
+
+    def place(self, *keys: ReplicaKey, node: str = "away") -> None:
+        """Let the log say that replicas were placed on a node."""
+        for key in keys:
+            known = self.placed.get(key.job_id, JobPlaces({}, ""))
+            self.placed[key.job_id] = JobPlaces({**known.nodes, (key.attempt, key.rank): NodeName(node)}, MARK_OF_JOB)
 
     def bundle(self, name: str = "away", **fields: Any) -> JoinBundle:
         return self.joining.declare(DeclaredNode(NodeName(name), **fields))

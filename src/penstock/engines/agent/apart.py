@@ -10,16 +10,19 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.nodes import NodeSpec
 from penstock.engines.agent import protocol
 from penstock.engines.agent.joined import LinkState, NodeLink, ServerAddress, mark_of, read_link
 from penstock.engines.agent.lease import AnnouncedServer
+from penstock.engines.agent.sending import OutputSender
+from penstock.engines.agent.state_machine import ReplicaEntry
 from penstock.engines.processes.paths import DataFolder
 from penstock.privatefiles import write_whole
 
@@ -93,9 +96,14 @@ class Dialer:
 class DistantServer(AnnouncedServer):
     """The server as an agent of another machine finds it. Everything but `Dialer`'s thread on the agent's loop."""
 
-    def __init__(self, data: DataFolder, node: str, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, data: DataFolder, node: str, wake: Callable[[], None], entries: Mapping[ReplicaKey, ReplicaEntry]
+    ) -> None:
         super().__init__(data)
         self._dialer = Dialer(wake)
+        self.sender = OutputSender(data, data.node(node), entries)
+        self._begun = False
+        """Whether there is a session."""
         self._files = NodeFiles(data.node(node))
         self._link = NodeLink(node=node, servers=())  # type: ignore[arg-type]
         self._server: ServerAddress | None = None
@@ -145,7 +153,7 @@ class DistantServer(AnnouncedServer):
 
     def begin(self, spec: NodeSpec, link: socket.socket) -> NodeSpec:
         """Return the spec, with the address by which the others reach this node, as a new connection shows it."""
-        self._out, self._asked_at_s, self._reconnects = [], None, False
+        self._out, self._asked_at_s, self._reconnects, self._begun = [], None, False, False
         address = self._link.address
         if not address:
             with contextlib.suppress(OSError):
@@ -159,6 +167,8 @@ class DistantServer(AnnouncedServer):
     def welcome(self, welcome: protocol.ServerWelcome) -> None:
         """Ask for a certificate where the present one is the bundle's, will end, or others are trusted now."""
         self._say(LinkState(welcome=True, server=str(self._server or "")))
+        self._begun = True
+        self.sender.begin()
         if self._due() or (welcome.trusted and welcome.trusted != mark_of(self._data.trusted)):
             self._ask()
 
@@ -166,10 +176,17 @@ class DistantServer(AnnouncedServer):
         if self._asked_at_s is not None and time.monotonic() - self._asked_at_s > ASK_AGAIN_S and self._due():
             self._ask()
         out, self._out = self._out, []
+        if self._begun and (piece := self.sender.next()) is not None:
+            out.append(piece)
         return out
 
-    def take(self, message: protocol.ServerCertificate) -> None:
-        """Keep a new certificate."""
+    def take(self, message: protocol.ServerCertificate | protocol.ServerStored) -> None:
+        if isinstance(message, protocol.ServerStored):
+            self.sender.stored(message)
+        else:
+            self._keep(message)
+
+    def _keep(self, message: protocol.ServerCertificate) -> None:
         if message.problem:
             log.warning("the certificate is not renewed: %s", message.problem)
             return

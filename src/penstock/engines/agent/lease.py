@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.core.model.nodes import NodeSpec
-from penstock.engines.agent.protocol import ServerCertificate, ServerWelcome, ToServer
+from penstock.engines.agent.protocol import ServerCertificate, ServerStored, ServerWelcome, ToServer
 from penstock.engines.processes.paths import DataFolder
 from penstock.privatefiles import open_own
 
@@ -103,7 +103,7 @@ class AnnouncedServer:
         """Return what is to be sent now, beside orders and reports."""
         return ()
 
-    def take(self, message: ServerCertificate) -> None:
+    def take(self, message: ServerCertificate | ServerStored) -> None:
         """Take an answer to one of `messages`."""
 
     def _read(self) -> bool:

@@ -1,11 +1,12 @@
 """Messages between server and agents, and their framing: 4 bytes of length (big-endian), then MessagePack."""
 
 import struct
+from typing import Literal
 
 import msgspec
 
 from penstock.core.messages.orders import Order
-from penstock.core.messages.reports import NodeReport
+from penstock.core.messages.reports import NodeReport, ReplicaKey
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import Epoch, Incarnation
 from penstock.core.model.nodes import NodeSpec
@@ -19,6 +20,9 @@ FRAME_MAX_BYTES = 64 * 2**20
 PART_BYTES = 2**20
 """Of a snapshot in one message: what may be on its way to a node at a time, beside orders."""
 WANTED_MAX = 1_024
+OUTPUT_PIECE_BYTES = 2**17
+"""Of an output in one message: the most that an order or a lease waits behind it."""
+OutputKind = Literal["output", "report"]
 HELLO_MAX_BYTES = 2**20
 """Of a frame before the agent's hello."""
 _HEADER = struct.Struct(">I")
@@ -59,6 +63,21 @@ class AgentRenew(msgspec.Struct, frozen=True, tag=True):
 
     request: str
     """PKCS #10, as PEM."""
+
+
+class AgentOutput(msgspec.Struct, frozen=True, tag=True):
+    """A piece of what a replica has written on another machine than the server's; the next one follows its answer."""
+
+    number: int
+    """Of the piece, which the answer repeats."""
+    key: ReplicaKey
+    kind: OutputKind
+    offset: int
+    """Where it begins (bytes); beyond what the server has where the node has given up what is between."""
+    data: bytes = b""
+    """None: the question how much the server has, or the end."""
+    ends: bool = False
+    """Nothing comes after it: the replica has ended."""
 
 
 class ServerWelcome(msgspec.Struct, frozen=True, tag=True):
@@ -112,12 +131,24 @@ class ServerCertificate(msgspec.Struct, frozen=True, tag=True):
     """Why there is none."""
 
 
+class ServerStored(msgspec.Struct, frozen=True, tag=True):
+    """Answer to `AgentOutput`."""
+
+    number: int
+    size: int = 0
+    """What the server has of the file, holes included (bytes)."""
+    unwanted: bool = False
+    """The server knows no such replica on this node: nothing more of it shall be sent."""
+    problem: str = ""
+    """Why nothing can be kept now."""
+
+
 class ServerRefused(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-ToServer = AgentHello | AgentReport | AgentFetch | AgentRenew
-ToAgent = ServerWelcome | ServerOrders | ServerTaken | ServerPart | ServerCertificate | ServerRefused
+ToServer = AgentHello | AgentReport | AgentFetch | AgentRenew | AgentOutput
+ToAgent = ServerWelcome | ServerOrders | ServerTaken | ServerPart | ServerCertificate | ServerStored | ServerRefused
 
 _encoder = msgspec.msgpack.Encoder()
 _server_decoder: msgspec.msgpack.Decoder[ToServer] = msgspec.msgpack.Decoder(ToServer)

@@ -63,6 +63,7 @@ class Replicas:
         """The devices of the replica that `on_gone` is called for."""
         self.measured: Callable[[ReplicaKey], Measured | None] = lambda _: None
         """Returns what was measured of a replica that ends."""
+        self.sent_later: Callable[[ReplicaKey], bool] = lambda _: False  # then its report stays as it is
         self._by_pid: dict[int, ReplicaKey] = {}
         self._killing: set[ReplicaKey] = set()
         self._leaving: set[ReplicaKey] = set()
@@ -444,7 +445,6 @@ class Replicas:
         """Drop what is needed no longer of a replica whose exit is in the server's log; its output and report stay."""
         self._journal.write(JournalLine(key, "forgotten"))
         self.data.never_ran(key).unlink(missing_ok=True)
-        try:
-            thin_report(self.data.report(key))
-        except OSError as error:
-            log.warning("a long report stays as it is: %s: %s", self.data.report(key), error)
+        if not self.sent_later(key):
+            with contextlib.suppress(OSError):  # a long report stays as it is
+                thin_report(self.data.report(key))

@@ -36,6 +36,10 @@ PARTS_AT_ONCE = 64
 PART_S = 60.0
 """An agent that takes a part more slowly is disconnected."""
 Fetch = Callable[[NodeName, protocol.AgentFetch], protocol.ServerPart]
+Store = Callable[[NodeName, protocol.AgentOutput], protocol.ServerStored]
+OUTPUTS_BYTES_PER_S = 64 * 2**20
+"""Of outputs, of all nodes together: each of these bytes is decrypted beside reports and orders."""
+OUTPUTS_AHEAD_S = 0.05
 SILENT_S = 20
 """A connection to another machine of which nothing comes back for so long is given up: its cable may be cut."""
 PROBE_S = 5
@@ -89,7 +93,7 @@ class AgentConnection:
         self._epoch = Epoch(0)
         self.fetching = False
         """A part of a snapshot is being read for it, or on its way."""
-        self.renewing = False
+        self.renewing = self.storing = False
 
     def welcome(self, epoch: Epoch, lease_ms: int, heartbeat_ms: int) -> None:
         self._epoch = epoch
@@ -126,7 +130,7 @@ class AgentConnection:
         """Return the peer's certificate (DER)."""
         return self._writer.get_extra_info("ssl_object").getpeercert(binary_form=True) or b""
 
-    def certified_anew(self, answer: protocol.ServerCertificate) -> None:
+    def answer(self, answer: protocol.ServerCertificate | protocol.ServerStored) -> None:
         self._send(answer)
 
     def close_unless_known(self) -> None:
@@ -151,6 +155,7 @@ class AgentLinks:
         on_other: called with a node whose agent is of another version, and is refused.
         fetch: reads a part of a snapshot for a node; called in a thread.
         peers: who is heard, of those with a certificate.
+        store: keeps a piece of an output of another machine; called in a thread.
     """
 
     def __init__(
@@ -160,9 +165,12 @@ class AgentLinks:
         on_other: Callable[[NodeName], None] = lambda node: None,
         fetch: Fetch | None = None,
         peers: Peers | None = None,
+        store: Store | None = None,
     ) -> None:
         self._security, self._unseal, self._on_other, self._fetch = security, unseal, on_other, fetch
         self._peers: Peers = peers or AllPeers()
+        self._store, self._stored_at_s = store, 0.0
+        self._writers = ThreadPoolExecutor(1, thread_name_prefix="penstock-agents-outputs")
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="penstock-agents-fetch")
         self._parts = asyncio.Semaphore(PARTS_AT_ONCE)
         self._fetches: set[asyncio.Task[None]] = set()
@@ -205,7 +213,8 @@ class AgentLinks:
         self._soon(lambda: session.close() if (session := self._sessions.get(node)) is not None else None)
 
     def _stop_here(self) -> None:
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._readers, self._writers):
+            threads.shutdown(wait=False, cancel_futures=True)
         if self._server is not None:
             self._server.close()
         self._hang_up_here()
@@ -267,6 +276,10 @@ class AgentLinks:
             if session.node and not session.renewing:
                 session.renewing = True
                 self._beside(self._renew(message, session))
+        elif isinstance(message, protocol.AgentOutput):
+            if session.node and not session.storing and len(message.data) <= protocol.OUTPUT_PIECE_BYTES:
+                session.storing = True
+                self._beside(self._keep_output(message, session))
         elif session.node and session.accepts(message):
             self._events.on_report(message.report, session)
 
@@ -280,7 +293,19 @@ class AgentLinks:
         loop = asyncio.get_running_loop()
         answer = await loop.run_in_executor(self._readers, self._peers.renewed, session.node, wanted.request)
         session.renewing = False
-        session.certified_anew(answer)
+        session.answer(answer)
+
+    async def _keep_output(self, piece: protocol.AgentOutput, session: AgentConnection) -> None:
+        """Keep a piece of an output; answer once it is kept, and not before all nodes together may send more."""
+        answer = protocol.ServerStored(piece.number, unwanted=True)
+        loop = asyncio.get_running_loop()
+        if self._store is not None:
+            answer = await loop.run_in_executor(self._writers, self._store, session.node, piece)
+        self._stored_at_s = max(self._stored_at_s, loop.time()) + len(piece.data) / OUTPUTS_BYTES_PER_S
+        if (wait_s := self._stored_at_s - loop.time()) > OUTPUTS_AHEAD_S:
+            await asyncio.sleep(wait_s)
+        session.storing = False
+        session.answer(answer)
 
     async def _serve_part(self, wanted: protocol.AgentFetch, session: AgentConnection) -> None:
         """Answer a request for a part of a snapshot, beside everything else on this loop."""

@@ -127,7 +127,9 @@ class Worker:
             return AnnouncedServer(self._data)
         from penstock.engines.agent.apart import DistantServer
 
-        return DistantServer(self._data, self._config.spec.name, self._wake)
+        server = DistantServer(self._data, self._config.spec.name, self._wake, self._state.entries)
+        self._replicas.sent_later = server.sender.sends
+        return server
 
     def _wake(self) -> None:
         """Let the loop look for news soon. Any thread."""
@@ -431,7 +433,7 @@ class Worker:
             case protocol.ServerPart():
                 if self._parts.preparations is not None:
                     self._parts.preparations.fetching.answered(message)
-            case protocol.ServerCertificate():
+            case protocol.ServerCertificate() | protocol.ServerStored():
                 self._server.take(message)
             case protocol.ServerRefused():
                 log.error("refused by the server: %s", message.reason)

@@ -53,6 +53,10 @@ class JoinedNodes:
         """Return the record of a node, None where it is not declared."""
         return self._known.get(name)
 
+    def declares(self, name: NodeName) -> bool:
+        """Return whether a node is declared."""
+        return name in self._known
+
     def all(self) -> list[JoinedNode]:
         """Return all records, by name."""
         with self._lock:

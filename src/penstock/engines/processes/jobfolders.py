@@ -38,14 +38,23 @@ def prepare_folder(data: DataFolder, order: StartReplica) -> None:
     """
     if not order.mark:
         return
-    folder = data.job(order.key.job_id)
+    make_own(data.job(order.key.job_id), order.mark, unmarked=order.unmarked)
+    _set_aside_later(data, order)
+
+
+def make_own(folder: Path, mark: str, *, unmarked: bool = False) -> None:
+    """Make sure that a folder is that of the job with this mark.
+
+    Args:
+        unmarked: whether a folder without a mark may be the job's.
+    Raises: OSError.
+    """
     with _alone(folder.parent):
         found = mark_of(folder)
-        if found == UNMARKED and order.unmarked:
-            _write_mark(folder, order.mark)
-        elif found != order.mark:
-            _exchange(folder, found, order.mark)
-    _set_aside_later(data, order)
+        if found == UNMARKED and unmarked:
+            _write_mark(folder, mark)
+        elif found != mark:
+            _exchange(folder, found, mark)
 
 
 def mark_of(folder: Path) -> str:

@@ -50,26 +50,31 @@ class LocalOutputs:
         Where the beginning was given up to keep the output within its bound, reading goes on behind the gap; or from
         the beginning of the newer output, on a file system without gaps.
         """
-        try:
-            descriptor = os.open(self._data.output(ReplicaKey(job_id, attempt, rank)), READING)
-        except OSError:
-            return None
-        try:
-            try:
-                if offset > os.fstat(descriptor).st_size:
-                    offset = 0
-                offset = os.lseek(descriptor, offset, os.SEEK_DATA)
-            except OSError:
-                return offset, b""
-            return offset, os.pread(descriptor, limit, offset)
-        finally:
-            os.close(descriptor)
+        return read_output(self._data.output(ReplicaKey(job_id, attempt, rank)), offset, limit)
 
     def read_report(
         self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int
     ) -> tuple[int, bytes] | None:
         """Return (bytes of the report file, up to `limit` of them from `offset` on), or None when there is none."""
         return read_report(self._data.report(ReplicaKey(job_id, attempt, rank)), offset, limit)
+
+
+def read_output(path: Path, offset: int, limit: int) -> tuple[int, bytes] | None:
+    """Return (where, up to `limit` bytes) of an output from `offset` on, as `LocalOutputs.read` does."""
+    try:
+        descriptor = os.open(path, READING)
+    except OSError:
+        return None
+    try:
+        try:
+            if offset > os.fstat(descriptor).st_size:
+                offset = 0
+            offset = os.lseek(descriptor, offset, os.SEEK_DATA)
+        except OSError:
+            return offset, b""
+        return offset, os.pread(descriptor, limit, offset)
+    finally:
+        os.close(descriptor)
 
 
 def bound_output(path: Path, most_bytes: int) -> bool:

@@ -1,5 +1,7 @@
 """Routes about what became of one job: its records, attempts, series and outputs."""
 
+import asyncio
+import time
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query
@@ -9,6 +11,7 @@ from penstock.api import types as api
 from penstock.api.jobs import AttemptList, JobSeriesList, LogMatches, ReportedList
 from penstock.core.model.events import Record
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
+from penstock.core.model.jobs import FINAL_STATES
 from penstock.server.backend import Backend
 from penstock.server.http.responses import ApiError, answer
 from penstock.server.logsearch import LINES_MAX, Read, finder, search, tail
@@ -18,6 +21,8 @@ from penstock.server.views.reported import reported
 from penstock.server.views.story import attempt_list, series_list
 
 MATCHES_MAX = 1_000
+ARRIVING_S, ARRIVING_LOOK_S = 5.0, 0.05
+"""How long an answer waits for outputs of a job that has just ended on another machine, and between two looks."""
 SOUGHT_MAX = 200
 """Characters of a text or expression that is searched for."""
 END = 2**62
@@ -81,6 +86,7 @@ def _reported_route(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews)
         At most 32 metrics of 500 points. Read from up to 2 MiB of its report files; of longer ones evenly spread parts.
         """
         view = await jobs.any(who, job_id)
+        await arrived(backend, view)
 
         def compute() -> Response:
             outputs, job = backend.outputs, JobId(job_id)
@@ -104,7 +110,7 @@ def _output_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) 
     @app.get("/api/v1/jobs/{job_id}/outputs", **returns(api.OutputList))
     async def job_outputs(who: caller, job_id: JobIdPath) -> Response:
         """List the outputs of a job's replicas over all its attempts."""
-        await jobs.any(who, job_id)
+        await arrived(backend, await jobs.any(who, job_id))
         listed = await backend.pools.reads.run(backend.outputs.listed, JobId(job_id))
         return answer(api.OutputList([api.OutputRef(*ref) for ref in listed]))
 
@@ -129,7 +135,7 @@ def _output_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) 
         With `lines` it is the last ones, or those before an offset.
         """
         output = _Output(backend, job_id, attempt, rank)
-        await jobs.any(who, job_id)
+        await arrived(backend, await jobs.any(who, job_id))
 
         def compute() -> Response:
             size = output.size()
@@ -158,7 +164,7 @@ def _search_route(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) -
     ) -> Response:
         """Find lines of one replica's output, the last first; a request searches up to 4 MiB."""
         output = _Output(backend, job_id, attempt, rank)
-        await jobs.any(who, job_id)
+        await arrived(backend, await jobs.any(who, job_id))
 
         def compute() -> Response:
             make = finder(q, regex=regex, ignore_case=ignore_case)
@@ -169,11 +175,24 @@ def _search_route(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) -
         return await backend.pools.reads.run(compute)
 
 
+async def arrived(backend: Backend, job: api.JobView) -> None:
+    """Wait, for a moment, until the outputs of a job that has ended are here: nodes of other machines send them."""
+    if backend.arriving is None or backend.joining is None or job.state not in FINAL_STATES:
+        return
+    if len(backend.joining.records) == 0:
+        return
+    arriving, deadline = backend.arriving, time.monotonic() + ARRIVING_S
+    while await backend.pools.reads.run(lambda: arriving.arriving(JobId(job.id), backend.connected)):
+        if time.monotonic() > deadline or backend.closing.is_set():
+            return
+        await asyncio.sleep(ARRIVING_LOOK_S)
+
+
 class _Output:
     """One replica's output."""
 
     def __init__(self, backend: Backend, job_id: int, attempt: int, rank: int) -> None:
-        self._outputs = backend.outputs
+        self._outputs, self._arriving = backend.outputs, backend.arriving
         self._key = JobId(job_id), AttemptNumber(attempt), Rank(rank)
         self.read: Read = lambda offset, limit: self._outputs.read(*self._key, offset, limit)
 
@@ -186,4 +205,8 @@ class _Output:
 
     def missing(self) -> ApiError:
         job, attempt, rank = self._key
+        node = self._arriving.missing(job, attempt, rank) if self._arriving is not None else ""
+        if node:
+            hint = f"it is on node {node}, another machine, and has not come from there"
+            return ApiError("not_found", f"job {job} has no output of attempt {attempt}, rank {rank} here", hint=hint)
         return ApiError("not_found", f"job {job} has no output of attempt {attempt}, rank {rank}")

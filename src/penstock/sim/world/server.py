@@ -121,7 +121,7 @@ class SimServer:
                     self._world.to_node(node.name, terms)
 
             self.ask(msg.Hello(message.spec, message.incarnation), welcome)
-        elif isinstance(message, protocol.AgentFetch | protocol.AgentRenew):
+        elif isinstance(message, protocol.AgentFetch | protocol.AgentRenew | protocol.AgentOutput):
             raise AssertionError("jobs of simulated worlds start in no snapshots, and their nodes have no certificates")
         elif self._sessions.get(node.name, (0, 0))[0] == message.session and message.epoch == self.controller.epoch:
             self.ask(message.report, lambda reply: self._taken(node.name, reply))
