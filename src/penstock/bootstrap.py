@@ -30,6 +30,7 @@ from penstock.engines.agent.joined import SERVERS_MAX, ServerAddress
 from penstock.engines.agent.server_side import AgentLinks
 from penstock.engines.local.launch import living
 from penstock.engines.local.nodes import specs, this_machine
+from penstock.engines.processes.outputs import bound_output
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.slurm.pilot.settings import PilotSettings
 from penstock.ports import Clock, Engine, EngineEvents
@@ -47,6 +48,9 @@ log = logging.getLogger(__name__)
 
 STORE_PAUSE_S = 0.5
 FAULT_EXIT_CODE = 70
+LOG_CHECK_S = 1.0
+LOG_MAX_BYTES = 64 * 2**20
+"""Of the server's own log: the newest part is kept."""
 
 
 _OF_EVERY_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -340,6 +344,13 @@ def opened_store(address: Address, data: DataFolder, wait_s: float, *, switch: b
                 raise
             log.warning("the log cannot be opened yet: %s", error.message)
             time.sleep(STORE_PAUSE_S)
+
+
+async def bounded(path: Path) -> None:
+    """Keep the newest part of a log, until cancelled."""
+    while True:
+        bound_output(path, LOG_MAX_BYTES)
+        await asyncio.sleep(LOG_CHECK_S)
 
 
 def say_why(keeper: "asyncio.Task[None]") -> None:

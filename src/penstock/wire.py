@@ -27,6 +27,7 @@ from penstock.bootstrap import (
     ServeOptions,
     access_of,
     begin_to_listen,
+    bounded,
     die,
     following,
     measured,
@@ -60,7 +61,7 @@ from penstock.engines.local.agents import LocalAgents
 from penstock.engines.local.new_devices import NewDevices
 from penstock.engines.local.server_lock import alone, hold_server_lock, waiting
 from penstock.engines.processes.accounts import accounted, may_switch, one_for_all
-from penstock.engines.processes.outputs import LocalOutputs, bound_output
+from penstock.engines.processes.outputs import LocalOutputs
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.trust import check_data, close_secrets
 from penstock.extensions import installed_policies
@@ -94,11 +95,8 @@ from penstock.web.pages import WebPages
 
 log = logging.getLogger(__name__)
 
-LOG_CHECK_S = 1.0
 RETURN_WAIT_S = 600.0
 """How long a server that led, and begins anew, waits for its database."""
-LOG_MAX_BYTES = 64 * 2**20
-"""Of the server's own log: the newest part is kept."""
 END_WAIT_S = 2.0
 """How long an ending server waits for busy threads: a bill over years, a provider's answer."""
 SWITCH_S = 0.0005
@@ -247,7 +245,7 @@ class _Running:
         self._access = AccessKeeper(self._backend)
         collector.settle()
         self._keepers: list[asyncio.Task[None]] = []
-        for keeper in (self._security.keep(), self._bound_log(), self._history.keep()):
+        for keeper in (self._security.keep(), bounded(self._data.root / "server.log"), self._history.keep()):
             self._keep(keeper)
         with contextlib.ExitStack() as said:
             if leads := self._controller.leads:
@@ -401,11 +399,6 @@ class _Running:
             return bool(msgspec.json.decode(self._data.server_info.read_bytes())["pid"] == os.getpid())
         except (OSError, msgspec.DecodeError, KeyError):
             return False
-
-    async def _bound_log(self) -> None:
-        while True:
-            bound_output(self._data.root / "server.log", LOG_MAX_BYTES)
-            await asyncio.sleep(LOG_CHECK_S)
 
     def _publish(self, records: tuple[Record, ...]) -> None:
         self._loop.call_soon_threadsafe(self._backend.committed, records)
