@@ -260,11 +260,12 @@ def test_the_journal_names_a_program_while_it_runs_and_the_next_worker_kills_it(
     following.parts.clean()
     until(lambda: not alive(pid, ticks), "the next worker has killed it")
     until(lambda: replay(node.folder / "journal") == {}, "nothing is noted")
+    assert "it ended" in node.next().problem
 
 
 @pytest.mark.root
 def test_a_program_that_has_no_memory_left_says_so(tmp_path):
-    containment = choose(f"penstock-test-prepare-{os.getpid()}")
+    containment = choose(f"penstock-test-memory-{os.getpid()}")
     if containment.kind.startswith("sessions"):
         pytest.skip("no writable control groups here")
     node = Node(tmp_path, lambda job: Contribution(), containment)
