@@ -1,5 +1,7 @@
 """Orders, messages and a brain in its session, for the tests of the agent."""
 
+import itertools
+import os
 from typing import Any
 
 from penstock.core.messages.orders import Order, StartReplica
@@ -8,9 +10,16 @@ from penstock.core.model.ids import Incarnation, NodeName
 from penstock.core.model.resources import ReplicaAsk, Resources
 from penstock.engines.agent.protocol import AgentReport, ServerOrders, ServerTaken, ServerWelcome
 from penstock.engines.agent.state_machine import Action, AgentState
+from penstock.engines.processes.sessions import SessionContainment
 
 KEY = ReplicaKey(1, 1, 0)
+_numbers = itertools.count()
 LEASE_MS, HEARTBEAT_MS = 10_000, 1_000
+
+
+def sessions() -> SessionContainment:
+    """Return boxes that no other test shares, in this process or another one: their marks are new."""
+    return SessionContainment(f"test-{os.getpid()}-{next(_numbers)}")
 
 
 def start(key: ReplicaKey = KEY, command: tuple[str, ...] = ("true",), **fields: Any) -> StartReplica:

@@ -22,8 +22,7 @@ from penstock.engines.agent.parts import Prepared
 from penstock.engines.agent.preparing import Preparations
 from penstock.engines.agent.programs import Programs
 from penstock.engines.processes.paths import DataFolder
-from penstock.engines.processes.sessions import SessionContainment
-from tests.engines.agent.builders import start
+from tests.engines.agent.builders import sessions, start
 from tests.wheels import wheel
 
 BIN = str(Path(sys.executable).parent)
@@ -43,7 +42,7 @@ class Node:
     def begin(self) -> None:
         """Let a worker begin anew."""
         folder = self.data.node("n1")
-        programs = Programs(folder, SessionContainment("test"), Journal(folder / "journal"))
+        programs = Programs(folder, sessions(), Journal(folder / "journal"))
         self.parts = Preparations("n1", self.data, programs, (), threading.Event().set)
 
     def prepared(self, **fields: object) -> Prepared:

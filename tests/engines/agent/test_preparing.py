@@ -22,8 +22,7 @@ from penstock.engines.agent.programs import Program, Programs, text_of
 from penstock.engines.processes.containment import choose
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import alive, start_ticks
-from penstock.engines.processes.sessions import SessionContainment
-from tests.engines.agent.builders import start
+from tests.engines.agent.builders import sessions, start
 from tests.engines.processes.processes import ESCAPE
 from tests.server.harness import until
 
@@ -65,7 +64,7 @@ class Node:
         self.folder = self.data.node("n1")
         self.folder.mkdir(parents=True, exist_ok=True)
         self.journal = Journal(self.folder / "journal")
-        self.containment = containment or SessionContainment("test")
+        self.containment = containment or sessions()
         left = programs_in(self.journal)
         self.programs = Programs(self.folder, self.containment, self.journal, left)
         self.news = threading.Event()
@@ -82,7 +81,7 @@ class Node:
 
 @pytest.fixture(params=["sessions", pytest.param("groups", marks=pytest.mark.root)])
 def containment(request):
-    kind = choose(f"penstock-test-prepare-{os.getpid()}") if request.param == "groups" else SessionContainment("test")
+    kind = choose(f"penstock-test-prepare-{os.getpid()}") if request.param == "groups" else sessions()
     if request.param == "groups" and kind.kind.startswith("sessions"):
         pytest.skip("no writable control groups here")
     yield kind

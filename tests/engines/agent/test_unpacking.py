@@ -20,8 +20,7 @@ from penstock.engines.agent.preparing import Preparations
 from penstock.engines.agent.programs import Programs
 from penstock.engines.agent.protocol import PART_BYTES, AgentFetch, ServerPart
 from penstock.engines.processes.paths import DataFolder
-from penstock.engines.processes.sessions import SessionContainment
-from tests.engines.agent.builders import start
+from tests.engines.agent.builders import sessions, start
 
 TEXT, LARGE = b"print('hello')\n", os.urandom(2_500_000)
 
@@ -76,7 +75,7 @@ class Node:
         self.data.node("n1").mkdir(parents=True, exist_ok=True)
         self._news = threading.Event()
         self.journal = Journal(self.data.node("n1") / "journal")
-        programs = Programs(self.data.node("n1"), SessionContainment("test"), self.journal)
+        programs = Programs(self.data.node("n1"), sessions(), self.journal)
         self.folders = Preparations("n1", self.data, programs, (), self._news.set)
 
     def gets(self, source: Source, job: int = 1, **fields: str) -> Prepared:
