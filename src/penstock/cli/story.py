@@ -67,6 +67,10 @@ def story(record: ev.Record) -> str:
             later = event.not_before_ms - record.time_ms
             text = "waits again" + (f", for {format_duration(later)} at least" if later > 0 else "")
             return text + (": one of its retries" if event.counts_as_retry else "")
+        case ev.CheckpointAbandoned():
+            return (
+                f"starts anew: its checkpoint of step {event.step} is out of reach, as no node on its storage is there"
+            )
         case ev.JobHeld():
             return f"held by {event.by}"
         case ev.JobReleased():

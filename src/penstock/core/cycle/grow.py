@@ -175,7 +175,7 @@ class ElasticGrowth:
     def _idle(self, found: list[ElasticJob], jobs: dict[JobId, Job]) -> dict[str, int]:
         """Return idle devices by node that the first of these jobs could really use."""
         job = jobs[JobId(found[0].id)]
-        need = needs_of(job.spec.ask, job.spec.tenant)[0][0]
+        need = needs_of(job.next_ask(job.spec.ask), job.spec.tenant)[0][0]
         idle: dict[str, int] = {}
         for state in self._cluster.states_in_use(rich=True):
             free = self._cluster.table.frees[state]
@@ -192,7 +192,7 @@ class ElasticGrowth:
         mark = self._cluster.mark()
         while size > held:
             self._cluster.put_back(start.ask, enumerate(start.places))
-            ask = job.spec.ask.sized(size)
+            ask = job.next_ask(job.spec.ask).sized(size)
             places = put_gang(ask, self._cluster, job.spec.tenant)
             if places is not None:
                 before = self._tree.demand_of(start.ask, start.places, self._snapshot.nodes)
@@ -210,7 +210,7 @@ class ElasticGrowth:
         assert attempt is not None
         mark = self._cluster.mark()
         self._cluster.put_back(job.ask, held_places(job))
-        fits = put_gang(job.spec.ask.sized(size), self._cluster, job.spec.tenant) is not None
+        fits = put_gang(job.next_ask(job.spec.ask).sized(size), self._cluster, job.spec.tenant) is not None
         if not fits:
             self._cluster.rollback(mark)
             return

@@ -26,6 +26,7 @@ _WAKES = {
     ev.JobHeld,
     ev.JobReleased,
     ev.JobProtected,
+    ev.CheckpointAbandoned,
     ev.JobEdited,
     ev.ConfigChanged,
     ev.TenantHeld,

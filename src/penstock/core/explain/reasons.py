@@ -111,6 +111,11 @@ CONSTRAINTS: dict[str, Reason] = {
     ),
     "label": Reason("nodes with room do not have the labels wanted", "fewer `node_labels`", shortage=True),
     "taint": Reason("nodes with room have a taint that it does not tolerate", "a toleration for it", shortage=True),
+    "checkpoint": Reason(
+        "nodes with room do not reach the checkpoint that it continues from",
+        "a node on the storage where its checkpoint lies",
+        shortage=True,
+    ),
     "anti_affinity": Reason(
         "nodes with room hold, or are near, replicas that it may not stand with", "a narrower rule", shortage=True
     ),

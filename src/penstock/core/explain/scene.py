@@ -32,8 +32,8 @@ class Scene:
     def __init__(self, snapshot: Snapshot, job: Job, now_ms: int, planner: Planner, base: Plan) -> None:
         self.snapshot, self.job, self.now_ms, self.planner, self.base = snapshot, job, now_ms, planner, base
         self.config, self.settings = snapshot.config, snapshot.config.settings
-        self.spec, self.gang, self.tenant = job.spec, job.spec.ask, job.spec.tenant
         self.key: RequestClass = request_class(job, snapshot.config)
+        self.spec, self.gang, self.tenant = job.spec, self.key.ask, job.spec.tenant
         self.pool = next((p for p in snapshot.config.pools if p.name == self.gang.pool), None)
         self.quiet = not base.starts and all(p.rule in ("grow", "idle", "elsewhere") for p in base.preemptions)
         """Whether the cycle would change nothing: then no start of another job can interfere."""

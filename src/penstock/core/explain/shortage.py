@@ -35,8 +35,8 @@ NODES_SAID_MAX = 3
 """Nodes whose closed devices a sentence names."""
 WORDS = {"cpu_milli": "CPUs", "memory_bytes": "memory", "storage_bytes": "storage", "bandwidth_bps": "bandwidth"}
 _FILTERS = ("node_lost", "node_joining", "node_draining", "node_shut_to_tenant", "reserved", "label", "taint",
-            "anti_affinity", "affinity", "spread", "vendor", "model", "device_memory", "capability", "mig_mode",
-            "isolation")  # fmt: skip
+            "checkpoint", "anti_affinity", "affinity", "spread", "vendor", "model", "device_memory", "capability",
+            "mig_mode", "isolation")  # fmt: skip
 _OF_DEVICES = ("devices_short", "share_short", "profile_short", "device_links")
 _LIFTED: dict[str, tuple[str, object]] = {
     "vendor": ("vendor", ""),
@@ -341,7 +341,19 @@ def _ruled_out(scene: Scene) -> Iterator[Constraint]:
             if reason == "isolation":
                 shapes = (cluster.free_of(n).shape for n, code in enumerate(scene.refusals) if code == reason)
                 text += f"; {isolation_offered(scene.gang, shapes)}"
+            if reason == "checkpoint":
+                text += f"; {_where_it_lies(scene)}"
             yield Constraint(reason, text, len(names), "nodes", names[0])
+
+
+def _where_it_lies(scene: Scene) -> str:
+    """Return which nodes reach the checkpoint of a job, and how they stand."""
+    there = [node for node in scene.snapshot.nodes.values() if node.spec.storage == scene.gang.storage]
+    shown = [f"{node.spec.name} ({node.state})" for node in there[:NODES_SAID_MAX]]
+    shown += [f"{len(there) - NODES_SAID_MAX} more"] * (len(there) > NODES_SAID_MAX)
+    step = scene.job.progress.checkpoint_step
+    what = f"its checkpoint of step {step}" if step else "what it has saved"
+    return f"{what} is reached by {listed(shown)}" if shown else f"no node reaches {what} any more"
 
 
 def _kept_from_jobs(scene: Scene) -> Iterator[Constraint]:
@@ -378,6 +390,8 @@ def lifted(need: Need, reason: str) -> Need:
         )
     if reason == "taint":
         return replace(need, tolerations=(Toleration(),))
+    if reason == "checkpoint":
+        return replace(need, storage=None)
     if reason in ("anti_affinity", "affinity", "spread"):
         return replace(need, each=replace(need.each, affinity=(), selected=()))
     if ask is None or reason not in _LIFTED:

@@ -11,6 +11,7 @@ from penstock.core.lifecycle.draining import clear_overdue
 from penstock.core.lifecycle.ending import after_replica_gone, finish
 from penstock.core.lifecycle.health import checked, strike
 from penstock.core.lifecycle.idling import note_idle
+from penstock.core.lifecycle.out_of_reach import abandon_out_of_reach
 from penstock.core.lifecycle.registering import reshaped
 from penstock.core.lifecycle.suspending import end_long_suspensions, on_frozen, stop_instead
 from penstock.core.lifecycle.transaction import Transaction
@@ -205,7 +206,8 @@ def lose_node(tx: Transaction, node: NodeName, reason: str, heard_ms: int = 0) -
 
 
 def on_time(tx: Transaction) -> None:
-    """End attempts over their time limit, suspensions and waits over their maximum; note idle attempts.
+    """End attempts over their time limit, suspensions and waits over their maximum; note idle attempts, and checkpoints
+    out of reach.
 
     Nodes whose work is to leave by now are cleared, and devices that have stayed well are opened.
     """
@@ -214,6 +216,7 @@ def on_time(tx: Transaction) -> None:
     clear_overdue(tx)
     open_quiet(tx)
     note_idle(tx)
+    abandon_out_of_reach(tx)
     for job_id in sorted(state.indexes.time_limited):
         job = state.jobs[job_id]
         attempt, limit_ms = job.attempt, job.spec.time_limit_ms

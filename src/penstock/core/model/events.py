@@ -15,6 +15,8 @@ from penstock.core.model.access_events import SecretRemoved as SecretRemoved
 from penstock.core.model.access_events import SecretSet as SecretSet
 from penstock.core.model.access_events import TokenIssued as TokenIssued
 from penstock.core.model.access_events import TokenRevoked as TokenRevoked
+from penstock.core.model.checkpoint_events import CheckpointAbandoned as CheckpointAbandoned
+from penstock.core.model.checkpoint_events import CheckpointSaved as CheckpointSaved
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.event import Event as Event
@@ -210,16 +212,6 @@ class AttemptResumed(Event, tag=True, frozen=True, omit_defaults=True):
     """The time the plan went by (unix ms)."""
 
 
-class CheckpointSaved(Event, tag=True, frozen=True, omit_defaults=True):
-    """The program reported a checkpoint that is complete."""
-
-    job_id: JobId
-    attempt: AttemptNumber
-    step: int
-    size_bytes: int = 0
-    why: str = ""
-
-
 class JobResumed(Event, tag=True, frozen=True, omit_defaults=True):
     """The program reported the step at which it resumed; `lost_steps` were done beyond that step before."""
 
@@ -370,6 +362,7 @@ AnyEvent = (
     | AttemptSuspended
     | AttemptResumed
     | CheckpointSaved
+    | CheckpointAbandoned
     | JobResumed
     | ProgressNoted
     | HangFound

@@ -48,6 +48,8 @@ class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
     """Further rules about the labels of nodes, as alternatives."""
     tolerations: tuple[Toleration, ...] = ()
     """Taints of nodes that do not keep it off."""
+    storage: str | None = None
+    """The storage of jobs' folders that its nodes must have; None: any."""
 
     @property
     def elastic(self) -> bool:
@@ -94,6 +96,10 @@ class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
         """Return what the gang gives back when it is suspended."""
         others = tuple(msgspec.structs.replace(group, each=_only_cpus(group.each)) for group in self.others)
         return msgspec.structs.replace(self, each=_only_cpus(self.each), others=others)
+
+    def on_storage(self, storage: str | None) -> "GangAsk":
+        """Return the gang on nodes of one storage alone; None leaves it as it is."""
+        return self if storage is None else msgspec.structs.replace(self, storage=storage)
 
     def sized(self, replicas: int) -> "GangAsk":
         """Return the gang with `replicas` replicas, no longer elastic."""

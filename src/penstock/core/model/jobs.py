@@ -261,6 +261,8 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """What its replicas are called there, by rank."""
     pairing: Pairing | None = None
     """It shares its device with another job, and holds half of it."""
+    storage: str | None = None
+    """On which storage its first replica saves; None: not known."""
 
     @property
     def leaving(self) -> bool:
@@ -406,6 +408,10 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
         """What its attempt holds now: less than its allocation while it is suspended."""
         attempt = self.attempt
         return self.placed.without_cpus() if attempt is not None and attempt.suspended_ms else self.placed
+
+    def next_ask(self, ask: GangAsk) -> GangAsk:
+        """Return a shape of its next attempt: on nodes that reach what it has saved, or saves to."""
+        return ask.on_storage(self.attempt.storage if self.attempt is not None else self.progress.saved_on)
 
     @property
     def charged(self) -> GangAsk:

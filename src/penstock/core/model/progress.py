@@ -85,6 +85,13 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """The signal that makes it save and carry on, as its program said."""
     save_attempt: AttemptNumber = AttemptNumber(0)
     """The attempt that said so."""
+    storage: str | None = None
+    """Where what it saved last lies (`NodeSpec.storage`); None: it has saved nothing that is known."""
+
+    @property
+    def saved_on(self) -> str | None:
+        """The storage that its next attempt has to reach, to continue; None: any. Former versions knew one alone."""
+        return "" if self.storage is None and self.checkpoint_ms else self.storage
 
     @property
     def step_us(self) -> int:

@@ -14,6 +14,7 @@ REASON_TEXT: dict[str, str] = {
     "node_shut_to_tenant": "take no work of this tenant until checked: its jobs claimed failures there",
     "label": "do not have the labels wanted",
     "taint": "have a taint that it does not tolerate",
+    "checkpoint": "do not reach the checkpoint that it continues from",
     "anti_affinity": "hold, or are near, replicas that it may not stand with",
     "affinity": "are not near the replicas that it has to stand with",
     "spread": "would have too many more of its kind than others",

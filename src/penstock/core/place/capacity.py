@@ -52,7 +52,7 @@ class NodeShape:
     """
 
     __slots__ = ("_groups", "_hash", "_meshed", "_near", "capacity", "devices", "key", "label_map", "labels", "pool",
-                 "sharing", "taints", "virtualization")  # fmt: skip
+                 "sharing", "storage", "taints", "virtualization")  # fmt: skip
 
     def __init__(
         self,
@@ -62,10 +62,11 @@ class NodeShape:
         devices: tuple[Device, ...],
         sharing: Sharing = _PLAIN,
         taints: tuple[Taint, ...] = (),
+        storage: str = "",
     ) -> None:
         self.pool, self.labels, self.capacity, self.devices = pool, labels, capacity, devices
         self.label_map, self.taints = dict(labels), taints
-        self.sharing, self.virtualization = sharing, sharing.virtualization
+        self.sharing, self.virtualization, self.storage = sharing, sharing.virtualization, storage
         self.key: tuple[Any, ...] = (
             pool,
             labels,
@@ -74,6 +75,7 @@ class NodeShape:
             tuple(_device_key(d) for d in devices),
             sharing,
             taints,
+            storage,
         )
         self._hash = hash(self.key)
         self._groups: dict[LinkKind, Groups] = {}
@@ -269,7 +271,8 @@ def shape_of(node: Node, pools: Mapping[PoolName, Sharing] = MappingProxyType({}
     """Return the shape of a node; `pools` say how they share devices, where they say anything."""
     spec = node.spec
     sharing = pools.get(spec.pool, _PLAIN)
-    return NodeShape(spec.pool, spec.labels, spec.capacity, _given_out(spec.devices, sharing), sharing, spec.taints)
+    devices = _given_out(spec.devices, sharing)
+    return NodeShape(spec.pool, spec.labels, spec.capacity, devices, sharing, spec.taints, spec.storage)
 
 
 def _given_out(devices: tuple[Device, ...], sharing: Sharing) -> tuple[Device, ...]:
@@ -284,16 +287,18 @@ def opened_shape(node: Node, shape: NodeShape) -> NodeShape:
     if not node.devices_closed:
         return shape
     devices = _given_out(node.spec_said.devices, shape.sharing)
-    return NodeShape(shape.pool, shape.labels, shape.capacity, devices, shape.sharing, shape.taints)
+    return _with_devices(shape, devices)
+
+
+def _with_devices(shape: NodeShape, devices: tuple[Device, ...]) -> NodeShape:
+    return NodeShape(shape.pool, shape.labels, shape.capacity, devices, shape.sharing, shape.taints, shape.storage)
 
 
 def without_mig_mode(free: NodeCapacity) -> NodeCapacity:
     """Return the capacity of a node as if MIG mode were off on all its devices."""
     shape = free.shape
     devices = tuple(replace(one, mig_mode=False) for one in shape.devices)
-    return free._replace(
-        shape=NodeShape(shape.pool, shape.labels, shape.capacity, devices, shape.sharing, shape.taints)
-    )
+    return free._replace(shape=_with_devices(shape, devices))
 
 
 def empty(shape: NodeShape, closed: str = "", shut_to: tuple[TenantName, ...] = ()) -> NodeCapacity:

@@ -57,6 +57,8 @@ class Need(msgspec.Struct, frozen=True):
     """The job's tenant; matters on nodes that are reserved, or shut to some tenants."""
     stays: bool = False
     """It is not to be moved off a node that goes before it ends."""
+    storage: str | None = None
+    """The storage that the node must have: the job's checkpoint lies there; None: any."""
 
     def accepts_labels(self, shape: NodeShape) -> bool:
         """Return whether the labels of a node satisfy all that is said of them."""
@@ -74,7 +76,8 @@ class Need(msgspec.Struct, frozen=True):
 
 def needs_of(gang: GangAsk, tenant: TenantName = NOBODY, *, stays: bool = False) -> tuple[tuple[Need, int], ...]:
     """Return the need of each group of the gang, and its number of replicas."""
-    where = (gang.pool, gang.labels_wanted, gang.labels_shunned, gang.label_terms, gang.tolerations, tenant, stays)
+    labels = (gang.labels_wanted, gang.labels_shunned, gang.label_terms)
+    where = (gang.pool, *labels, gang.tolerations, tenant, stays, gang.storage)
     return (
         (Need(gang.each, *where), gang.replicas),
         *((Need(group.each, *where), group.replicas) for group in gang.others),
@@ -91,7 +94,9 @@ def shape_refusal(need: Need, shape: NodeShape) -> str:
             return "virtualization"
     if not need.accepts_labels(shape):
         return "label"
-    return "" if need.tolerates(shape) else "taint"
+    if not need.tolerates(shape):
+        return "taint"
+    return "checkpoint" if need.storage is not None and need.storage != shape.storage else ""
 
 
 def closed_refusal(need: Need, free: NodeCapacity) -> str:

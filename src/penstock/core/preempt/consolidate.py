@@ -42,7 +42,7 @@ def fits_when_moved(
             cluster.put_back(victim.job.ask, victim.places)
         if placer.put() is None:
             return False
-        return all(put_gang(v.job.ask, cluster, v.job.spec.tenant) is not None for v in moved)
+        return all(put_gang(v.job.next_ask(v.job.ask), cluster, v.job.spec.tenant) is not None for v in moved)
 
 
 def gain_of(job: Job, placer: GangPlacer, cluster: ClusterIndex, snapshot: Snapshot, now_ms: int) -> int:

@@ -353,7 +353,7 @@ class Preemptor:
         return tuple(amount * (held - least) // held for amount in self._demand(job))
 
     def _fits_beside_minimum(self, victims: Sequence[Victim], leaving: Sequence[Job], placer: GangPlacer) -> bool:
-        smallest = [(v.job.spec.ask.sized(v.job.spec.ask.replicas), v.job.spec.tenant) for v in victims]
+        smallest = [(v.job.next_ask(v.job.spec.ask).sized(v.job.spec.ask.replicas), v.job.spec.tenant) for v in victims]
         with self._when_left(leaving, victims):
             if placer.put() is None:
                 return False

@@ -73,6 +73,7 @@ def saved(job: Job, event: CheckpointSaved, time_ms: int) -> Job:
         checkpoint_step=event.step,
         checkpoint_ms=time_ms,
         checkpoint_attempt=event.attempt,
+        storage=attempt.storage,
         checkpoint_idle_ms=attempt.idle_ms + (time_ms - attempt.suspended_ms if attempt.suspended_ms else 0),
         hang="",
         hang_ranks=(),

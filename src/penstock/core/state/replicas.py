@@ -14,7 +14,7 @@ from penstock.core.state import tables
 from penstock.core.state.failures import next_failure
 
 
-def begun(event: AttemptAllocated, time_ms: int) -> Attempt:
+def begun(event: AttemptAllocated, time_ms: int, storage: str | None) -> Attempt:
     """Return an attempt as it begins: all its replicas hold their places."""
     allocated = tuple([Replica(Rank(rank), place) for rank, place in enumerate(event.places)])
     return Attempt(
@@ -26,6 +26,7 @@ def begun(event: AttemptAllocated, time_ms: int) -> Attempt:
         scheduler=event.scheduler,
         names=event.names,
         pairing=replace(event.pairing, since_ms=time_ms) if event.pairing is not None else None,
+        storage=storage,
     )
 
 
@@ -70,13 +71,17 @@ def over(job: Job, attempt: Attempt, event: AttemptEnded, time_ms: int) -> Job:
         raise BrokenInvariant(f"job {job.id}: attempt {attempt.number} ended while replicas hold places")
     worst = next((r.exit for r in attempt.replicas if r.exit and not r.exit.ok), attempt.replicas[0].exit)
     step = max(job.progress.step, event.step)
+    kept = (
+        bool(attempt.running_ms) and attempt.leaving and all(r.exit is not None and r.exit.ok for r in attempt.replicas)
+    )
+    storage = attempt.storage if kept else job.progress.storage  # it left as it was asked to: it has saved
     width = max(job.ask.device_total, len(attempt.replicas))
     return replace(
         job,
         attempt=None,
         last_exit=worst,
         last_nodes=tuple(dict.fromkeys(r.place.node for r in attempt.replicas)),
-        progress=replace(job.progress, step=step, hang="", hang_ranks=()),
+        progress=replace(job.progress, step=step, hang="", hang_ranks=(), storage=storage),
         failure=next_failure(job.failure, event, step),
         served_device_ms=job.served_device_ms + width * attempt.worked_ms(time_ms),
         idle_ms=event.idle_ms,

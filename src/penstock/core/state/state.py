@@ -42,7 +42,7 @@ from penstock.core.state.turns import pass_turn
 from penstock.core.state.usage import whole_total
 
 HoldsChange = ev.ReplicaFrozen | ev.AttemptSuspended | ev.AttemptResumed | ev.DeviceShared | ev.DeviceShareEnded
-Kinds = NodeChange | MoneyEvent | HoldsChange | ev.ScheduleEvent
+Kinds = NodeChange | MoneyEvent | HoldsChange | ev.ScheduleEvent | users.Change
 
 
 class State:
@@ -188,8 +188,6 @@ class State:
                 self._run_times_predicted(event)
             case ev.JobCancelRequested():
                 self._put(replace(self.jobs[event.job_id], cancel_requested=True))
-            case ev.JobHeld() | ev.JobReleased() | ev.JobProtected() | ev.JobRequeueRequested() | ev.JobEdited():
-                users.fold(event, record, self.jobs, self.indexes, self.config)
             case ev.NodeRegistered():
                 self._put_node(registered(self.nodes.get(event.spec.name), event, record.time_ms))
             case ev.NodeLost():
@@ -212,6 +210,8 @@ class State:
     def _dispatch_kinds(self, event: Kinds, record: ev.Record) -> None:
         if isinstance(event, NodeChange):
             self._put_node(changed(self.nodes[event.node], event, record.time_ms))
+        elif isinstance(event, users.Change):
+            users.fold(event, record, self.jobs, self.indexes, self.config)
         elif isinstance(event, MoneyEvent):
             self.money.apply(event, record.seq, record.time_ms)
         elif isinstance(event, HoldsChange):
@@ -303,7 +303,9 @@ class State:
         if event.scheduler:
             self.config_since_empty = False  # others do not know of our maxima
         self.indexes.job_left_queue(job)
-        job = replace(new, attempt=replicas.begun(event, record.time_ms), last_attempt=event.attempt)
+        node = self.nodes.get(event.places[0].node) if event.places and not event.scheduler else None
+        attempt = replicas.begun(event, record.time_ms, node.spec.storage if node is not None else None)
+        job = replace(new, attempt=attempt, last_attempt=event.attempt)
         self.jobs[job.id] = job
         self.next_port += 1
         self.indexes.attempt_begins(job, record.time_ms, self.config.settings.fair_share_half_life_ms)

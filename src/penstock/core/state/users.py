@@ -11,7 +11,7 @@ from penstock.core.order.ranks import request_class
 from penstock.core.state.indexes import Indexes
 from penstock.core.state.live_jobs import LiveJobs
 
-Change = ev.JobHeld | ev.JobReleased | ev.JobProtected | ev.JobRequeueRequested | ev.JobEdited
+Change = ev.JobHeld | ev.JobReleased | ev.JobProtected | ev.JobRequeueRequested | ev.JobEdited | ev.CheckpointAbandoned
 
 
 def fold(event: Change, record: ev.Record, jobs: LiveJobs, indexes: Indexes, config: ClusterConfig) -> None:
@@ -34,6 +34,12 @@ def fold(event: Change, record: ev.Record, jobs: LiveJobs, indexes: Indexes, con
                 new = replace(new, class_id=indexes.intern(request_class(new, config)))
             else:
                 raise BrokenInvariant(f"job {old.id} is not held and cannot be released")
+        case ev.CheckpointAbandoned():
+            if old.attempt is not None:
+                raise BrokenInvariant(f"job {old.id} has an attempt, which may have its checkpoint")
+            progress = replace(old.progress, step=0, checkpoint_step=0, checkpoint_ms=0, storage=None)
+            new = replace(old, progress=progress)
+            new = replace(new, class_id=indexes.intern(request_class(new, config)))
         case ev.JobProtected():
             new = replace(old, protected=event.why)
         case ev.JobRequeueRequested():
