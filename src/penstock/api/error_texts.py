@@ -105,6 +105,7 @@ PROBLEMS: dict[str, str] = {
     "duplicate_name": "two entries have one name",
     "too_many_problems": "there are more problems than are listed",
     "unknown_account": "there is no such machine account where the server runs",
+    "checkpoint_not_shared": "the job asks for shared storage, and not all nodes that it may run on share one",
     "unknown_snapshot": "the caller has sent no such snapshot of a folder, or not lately; clients send it at submit",
     "unknown_array": "there is no such array of jobs",
     "unknown_invoice": "there is no such invoice",

@@ -44,6 +44,8 @@ class SubmitAnswer(msgspec.Struct, frozen=True):
 
     jobs: list[JobRef]
     repeated: bool = False
+    warnings: tuple[str, ...] = ()
+    """What the submitter should know, such as that checkpoints may get lost with a node."""
 
 
 class EtaView(msgspec.Struct, frozen=True):

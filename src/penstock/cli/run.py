@@ -26,7 +26,10 @@ def run(
     client = ensure()
     with waiting("sending the folder", quiet=json) as say_what:
         request = with_snapshots(client, from_command(command, shape), say_what)
-    made = client.submit_request(request).jobs[0]
+    answer = client.submit_request(request)
+    for text in answer.warnings:
+        say(f"penstock: warning: {text}", err=True)
+    made = answer.jobs[0]
     say(f"penstock: job {made.id} ({made.name})", err=True)
     try:
         ended = follow_job(client, made.id, err=json, say=lambda text: say(f"penstock: {text}", err=True))

@@ -44,6 +44,8 @@ def submit(
     if json:
         print_json(answer, of=answer.jobs)
         return
+    for text in answer.warnings:
+        say(f"warning: {text}", err=True)
     again = " (submitted before under this key)" if answer.repeated else ""
     if len(answer.jobs) > 8:
         first, last = answer.jobs[0], answer.jobs[-1]

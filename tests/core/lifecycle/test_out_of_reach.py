@@ -6,8 +6,9 @@ from msgspec.structs import replace
 from penstock.core.explain import explain
 from penstock.core.lifecycle.out_of_reach import ABANDONED_AFTER_MS
 from penstock.core.model import events as ev
+from penstock.core.model.jobs import CheckpointSpec
 from penstock.core.model.progress import Progress
-from penstock.testing.builders import ask, node
+from penstock.testing.builders import ask, job_spec, node
 from penstock.testing.harness import World
 
 
@@ -118,6 +119,48 @@ def test_an_elastic_job_grows_onto_nodes_that_reach_what_it_saves():
     w.tick(120_000)
     w.cycle()
     assert w.attempt(1).stop is not None
+
+
+TWO = "the 3 nodes that it may run on keep what jobs save on 2 storages (a, c; b)"
+
+
+def asked(w: World, devices: int = 1, **fields):
+    return w.request(job_spec(devices, name="train", **fields))
+
+
+@pytest.mark.parametrize("fields", [{}, {"devices": 0, "checkpoint": CheckpointSpec(interval_ms=5)}])
+def test_who_submits_a_job_that_saves_hears_that_some_of_its_nodes_do_not_reach_it(fields):
+    (text,) = asked(world(a="x", b="node:b", c="x"), **fields).warnings
+    assert text.startswith(f"what job 'train' saves may be out of reach after the loss of a node: {TWO}. ")
+
+
+@pytest.mark.parametrize(
+    ("storages", "fields"),
+    [
+        ({"a": "", "b": ""}, {}),
+        ({"a": "x", "b": "node:b"}, {"devices": 0}),
+        ({"a": "x", "b": "node:b"}, {"preemptible": False}),
+        ({"a": "x", "b": "node:b"}, {"devices": 8}),
+    ],
+    ids=["one storage", "no trainer", "not preemptible", "one node alone fits"],
+)
+def test_who_submits_another_job_hears_nothing(storages, fields):
+    w = world(**storages)
+    w.hello(node("big", 8, storage="x"))
+    if storages["a"] == "":
+        w = world(**storages)
+    assert asked(w, **fields).warnings == ()
+
+
+def test_a_job_that_wants_shared_storage_is_refused_where_its_nodes_share_none():
+    shared = {"checkpoint": CheckpointSpec(shared=True)}
+    w = world(a="x", b="node:b", c="x")
+    (problem,) = asked(w, **shared).problems
+    assert (problem.code, problem.field) == ("checkpoint_not_shared", "checkpoint.shared")
+    assert problem.message == f"checkpoint.shared is true, but {TWO}"
+    assert asked(world(a="x", c="x"), **shared).warnings == ()
+    w.hello(node("b", storage="x"), "i2")  # what is known is forgotten as nodes change
+    assert asked(w, **shared).warnings == ()
 
 
 def test_a_former_version_knew_one_storage():

@@ -241,6 +241,7 @@ _CHECKPOINT = Section(
         "signal": word("signal to save and leave (SIGTERM)", SIGNALS, at="stop_signal"),
         "request_signal": word("signal to save and continue (none)", SIGNALS),
         "interval": duration("expected interval of its saves (10m)", at="interval_ms", example="10m"),
+        "shared": flag("refuse the job where not all its nodes reach what it saves (false)"),
     },
 )
 FIELDS: dict[str, Field] = {

@@ -11,6 +11,7 @@ from penstock.core.lifecycle.ending import finish, refused_text
 from penstock.core.lifecycle.never_fits import never_fits
 from penstock.core.lifecycle.size import BOUNDS, RequestBounds, over_size, over_weight, runs_by_name, size_of, weight_of
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.lifecycle.unshared import not_shared, warnings_of
 from penstock.core.messages.requests import NewJob as NewJob
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.messages.requests import Submit as Submit
@@ -64,7 +65,8 @@ def submit(
     problems = _seen_problems(state, request) if request.seen else submit_problems(state, request, finished, bounds)
     if problems:
         return Refusal("invalid_input", tuple(problems))
-    return accept(tx, request, finished)
+    said = warnings_of(state, request.jobs, lambda: empty_cluster(state)) if not request.seen else ()
+    return replace(accept(tx, request, finished), warnings=said)
 
 
 def over_bounds(request: Submit, bounds: RequestBounds) -> Problem | None:
@@ -98,9 +100,11 @@ def submit_problems(
             seen.add(id(spec))
             prefix = f"{new.field}." if new.field else ""
             found = unknown_jobs(state, spec, prefix, finished) if spec.after else []
-            asked = (spec.queue, spec.tenant, spec.ask, spec.alternatives)
+            asked = (spec.queue, spec.tenant, spec.ask, spec.alternatives, spec.checkpoint.shared)
             if not found and asked not in served:
                 found = never_served(state, spec, prefix, hinted=bool(problems))
+                apart = not_shared(state, spec, prefix, lambda: empty_cluster(state)) if not found else None
+                found = [apart] if apart is not None else found
             if found:
                 problems += found
             else:

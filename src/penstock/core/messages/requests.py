@@ -78,6 +78,8 @@ class Submitted(msgspec.Struct, frozen=True):
     job_ids: tuple[JobId, ...]
     repeated: bool = False
     """The same request came before under this key; these are the jobs it made then."""
+    warnings: tuple[str, ...] = ()
+    """What its submitter should know, for people."""
 
 
 JOBS_MAX = 100_000

@@ -1,4 +1,5 @@
-"""What a job waits for: other jobs, alone or in runs of consecutive numbers, such as the members of an array."""
+"""What a job waits for: other jobs, alone or in runs of consecutive numbers, such as the members of an array; and what
+it takes from elsewhere."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -60,3 +61,13 @@ def runs_of(jobs: Iterable[JobRun]) -> list[JobRun]:
         else:
             found.append((first, count))
     return found
+
+
+class Input(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One file or folder that a job takes from elsewhere."""
+
+    path: str
+    """Below `PENSTOCK_INPUTS_DIR`, with `/` between its parts."""
+    url: str
+    sha256: str = ""
+    """Of the content of a file, in hexadecimal digits; empty: whatever is there."""

@@ -7,6 +7,7 @@ import msgspec
 from penstock.core.model.containers import ImageAsk
 from penstock.core.model.dependencies import Dependency as Dependency
 from penstock.core.model.dependencies import DependencyKind as DependencyKind
+from penstock.core.model.dependencies import Input as Input
 from penstock.core.model.dependencies import compacted
 from penstock.core.model.environments import PythonSpec
 from penstock.core.model.gang import GangAsk as GangAsk
@@ -59,16 +60,8 @@ class CheckpointSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     stop_signal: str = "SIGTERM"
     request_signal: str = ""
     interval_ms: int = 600_000
-
-
-class Input(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One file or folder that a job takes from elsewhere."""
-
-    path: str
-    """Below `PENSTOCK_INPUTS_DIR`, with `/` between its parts."""
-    url: str
-    sha256: str = ""
-    """Of the content of a file, in hexadecimal digits; empty: whatever is there."""
+    shared: bool = False
+    """Refused at submit where nodes that it may run on do not reach each other's checkpoints."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -68,8 +68,7 @@ class Indexes:
         self.leaving: set[NodeName] = set()
         self.with_closed: set[NodeName] = set()
         """Nodes with closed devices."""
-        self.dependants = Dependants()
-        self.arrays = ArrayTurns()
+        self.dependants, self.arrays = Dependants(), ArrayTurns()
         self.stopping: dict[JobId, JobId | None] = {}
         self.waiting_by_queue: dict[str, int] = {}
         self.active: ByJob[Job] = ByJob()
@@ -104,6 +103,8 @@ class Indexes:
         self.powers, self.past_runs = Powers(), PastRuns()
         self.never_fits: dict[GangAsk, tuple[tuple[str, int], ...]] = {}
         """Requests that no known node could hold even when empty; forgotten when a node registers."""
+        self.apart: dict[GangAsk | None, str] = {}
+        """How the nodes that could hold a request are divided by storage; forgotten with these."""
         self.shapes_tried = 0
         """How often a request was tried on the empty cluster because the answer was not kept."""
         self.emptied: ClusterIndex | None = None
@@ -112,8 +113,7 @@ class Indexes:
         """Two trees of one configuration: one to load with the present use, one that stays empty."""
         self.trees_config: ClusterConfig | None = None
         self._keys: dict[ClassId, RequestClass] = {}
-        self._class_numbers = count()
-        self._classes_most = CLASSES_KEPT
+        self._class_numbers, self._classes_most = count(), CLASSES_KEPT
         self._shapes: dict[NodeShape, NodeShape] = {}
 
     def intern(self, key: RequestClass) -> ClassId:
@@ -265,6 +265,7 @@ class Indexes:
         """Apply how pools share their devices from now on; existing allocations stay."""
         self.sharing, self.emptied = pools, None
         self.never_fits.clear()
+        self.apart.clear()
         for name, node in self.nodes.items():
             shape = shape_of(node, pools)
             self._set_free(name, self.free[name]._replace(shape=self._shapes.setdefault(shape, shape)))
@@ -412,6 +413,7 @@ class Indexes:
         if name not in self.nodes or self.nodes[name].spec != node.spec:
             self.emptied = None
             self.never_fits.clear()
+            self.apart.clear()
         nodes = dict(self.nodes)
         known = name in nodes
         last = not nodes or name > next(reversed(nodes))

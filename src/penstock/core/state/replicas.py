@@ -1,21 +1,23 @@
 """Replicas of an attempt as the events of the log change them: one, or several of one attempt at one time."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from penstock.core.model.cluster import Node
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import AttemptAllocated, AttemptEnded, DeviceShared, DeviceShareEnded
 from penstock.core.model.gang import PartedFrom
-from penstock.core.model.ids import JobId, Rank
+from penstock.core.model.ids import JobId, NodeName, Rank
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica
 from penstock.core.model.pairing import PARTED_MAX
 from penstock.core.state import tables
 from penstock.core.state.failures import next_failure
 
 
-def begun(event: AttemptAllocated, time_ms: int, storage: str | None) -> Attempt:
+def begun(event: AttemptAllocated, time_ms: int, nodes: Mapping[NodeName, Node]) -> Attempt:
     """Return an attempt as it begins: all its replicas hold their places."""
+    first = nodes.get(event.places[0].node) if event.places and not event.scheduler else None
     allocated = tuple([Replica(Rank(rank), place) for rank, place in enumerate(event.places)])
     return Attempt(
         event.attempt,
@@ -26,7 +28,7 @@ def begun(event: AttemptAllocated, time_ms: int, storage: str | None) -> Attempt
         scheduler=event.scheduler,
         names=event.names,
         pairing=replace(event.pairing, since_ms=time_ms) if event.pairing is not None else None,
-        storage=storage,
+        storage=first.spec.storage if first is not None else None,
     )
 
 

@@ -303,9 +303,7 @@ class State:
         if event.scheduler:
             self.config_since_empty = False  # others do not know of our maxima
         self.indexes.job_left_queue(job)
-        node = self.nodes.get(event.places[0].node) if event.places and not event.scheduler else None
-        attempt = replicas.begun(event, record.time_ms, node.spec.storage if node is not None else None)
-        job = replace(new, attempt=attempt, last_attempt=event.attempt)
+        job = replace(new, attempt=replicas.begun(event, record.time_ms, self.nodes), last_attempt=event.attempt)
         self.jobs[job.id] = job
         self.next_port += 1
         self.indexes.attempt_begins(job, record.time_ms, self.config.settings.fair_share_half_life_ms)

@@ -178,11 +178,12 @@ def _submit_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         assert isinstance(reply, Submitted)
         status = 200 if reply.repeated else 201
         if len(reply.job_ids) <= REFS_AT_ONCE:
-            refs = job_refs(who, backend.reads, reply.job_ids)
-            return answer(api.SubmitAnswer(refs, reply.repeated), status)
-        return await backend.pools.heavy.run(
-            lambda: answer(api.SubmitAnswer(job_refs(who, backend.reads, reply.job_ids), reply.repeated), status)
-        )
+            return answer(_made(who, backend, reply), status)
+        return await backend.pools.heavy.run(lambda: answer(_made(who, backend, reply), status))
+
+
+def _made(who: Scope, backend: Backend, reply: Submitted) -> api.SubmitAnswer:
+    return api.SubmitAnswer(job_refs(who, backend.reads, reply.job_ids), reply.repeated, reply.warnings)
 
 
 def _list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: JobViews) -> None:
