@@ -96,6 +96,7 @@ PROGRAM: dict[str, ErrorText] = {
 
 PROBLEMS: dict[str, str] = {
     "bad_value": "the value is of another type, or outside of what is allowed; the message has both",
+    "not_kept": "the engine of this server cannot do what the field asks for; the message says which",
     "invalid_value": "the same, of an option of a command",
     "missing_field": "a field is needed",
     "unknown_kind": "there are no such events",

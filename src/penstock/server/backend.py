@@ -21,6 +21,7 @@ from penstock.core.messages.requests import ChangeJobs
 from penstock.core.messages.schedules import ActOnSchedule, SetSchedule
 from penstock.core.model.events import Record
 from penstock.core.model.ids import JobId, NodeName
+from penstock.core.model.jobs import JobSpec
 from penstock.core.order.turns import TooManyWaiting
 from penstock.core.state.state import State
 from penstock.engines.joined.outputs import ArrivingOutputs
@@ -100,6 +101,8 @@ class Backend:
         self.durable_seq = 0
         self.said_elsewhere: Callable[[JobId], str] = lambda _: ""
         """What the scheduler that a shadow watches says of a job that waits. Any thread."""
+        self.not_kept: Callable[[JobSpec], tuple[str, str] | None] = lambda _: None
+        """The field of a job that the server's engine cannot keep, and why; None where it keeps all. Any thread."""
         self._changed = asyncio.Event()
         self.closing = asyncio.Event()
         self.on_commit: list[Callable[[tuple[Record, ...]], None]] = []

@@ -67,6 +67,8 @@ def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str, *, 
     if problems:
         raise invalid(problems)
     _check_inputs(backend, entries)
+    if refused := _not_kept(entries, backend):
+        raise invalid(refused)
     if not planned and any(new.schedule is not None for new in entries):
         raise invalid([_not_now(entries)])
     key = f"{who.user}/{idempotency_key}" if idempotency_key else ""
@@ -217,6 +219,19 @@ def _no_image(entry: NewJob) -> Problem:
     field = f"{entry.field}.image" if entry.field else "image"
     text = f"{field} is given, but this server's jobs are pods of Kubernetes: their own templates name images"
     return Problem("bad_value", field, text, "", "name it in the pod's template")
+
+
+def _not_kept(entries: Sequence[NewJob], backend: Backend) -> list[Problem]:
+    """Return what of the jobs the engine cannot keep."""
+    checked: dict[int, tuple[str, str] | None] = {}
+    problems: list[Problem] = []
+    for entry in entries:
+        if id(entry.spec) not in checked:  # entries alike may share their spec
+            checked[id(entry.spec)] = backend.not_kept(entry.spec)
+        if (said := checked[id(entry.spec)]) is not None and len(problems) < PROBLEMS_MAX:
+            name = f"{entry.field}.{said[0]}" if entry.field else said[0]
+            problems.append(Problem("not_kept", name, said[1], "", "start it on a server with another engine"))
+    return problems
 
 
 def _no_inputs(entry: NewJob) -> Problem:

@@ -72,7 +72,7 @@ SlurmctldTimeout=10
 SlurmdTimeout=60
 MessageTimeout=20
 {accounting}
-NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port={first}-{last} CPUs=4 RealMemory=4000 \
+NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port={first}-{last} CPUs={cpus} RealMemory={memory} \
 Gres=gpu:a100:4 Feature=fast,amd State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO PriorityTier=1
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP OverSubscribe=NO PriorityTier=10 PreemptMode=REQUEUE
@@ -150,9 +150,10 @@ class SlurmCluster:
     Args:
         accounting: with slurmdbd, so that there is a `sacct`.
         min_job_age_s: for how long slurmctld keeps ended jobs.
+        cpus: of each node, each with 1,000 MB of memory.
     """
 
-    def __init__(self, *, nodes: int = NODES, accounting: bool = True, min_job_age_s: int = 300) -> None:
+    def __init__(self, *, nodes: int = NODES, accounting: bool = True, min_job_age_s: int = 300, cpus: int = 4) -> None:
         need((*DAEMONS, *ACCOUNTING) if accounting else DAEMONS)
         self.folder = Path(tempfile.mkdtemp(prefix="penstock-slurm-"))
         self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
@@ -164,7 +165,7 @@ class SlurmCluster:
         accounted = ACCOUNTED.format(**known) if accounting else "AccountingStorageType=accounting_storage/none"
         conf = CONF.format(
             **known, control=first, first=first + 2, last=first + 1 + nodes, nodes=nodes, accounting=accounted,
-            min_job_age=min_job_age_s,
+            min_job_age=min_job_age_s, cpus=cpus, memory=1000 * cpus,
         )  # fmt: skip
         for name in ("munge", "state", "spool", "work"):
             (self.folder / name).mkdir()

@@ -8,6 +8,7 @@ from msgspec.structs import fields
 
 from penstock.core.messages.orders import StartReplica
 from penstock.core.model.ids import NodeName
+from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import ReplicaAsk
 from penstock.engines.slurm.nodes import MIB, SlurmNode
 from penstock.engines.slurm.passing.spool import AttemptKey
@@ -33,10 +34,42 @@ KEPT = frozenset({
 """Fields of a start that a job of Slurm keeps. Any other one that is set is a reason not to start."""
 
 
+KEPT_OF_JOB = frozenset({
+    "command", "ask", "name", "tenant", "queue", "priority", "preemptible", "after", "time_limit_ms",
+    "estimated_duration_ms", "grace_ms", "max_wait_ms", "retries_max", "env", "workdir", "checkpoint", "labels",
+    "alternatives", "on_hang", "hang_limit_ms", "secrets", "array_parallel", "preempts", "notify", "workload_class",
+    "schedule",
+})  # fmt: skip
+"""Fields of a job that pass-through keeps."""
+FIELD_NAMES = {"snapshot": "workdir.snapshot", "lease": "command", "object_store_bytes": "object_store"}
+"""As they are called in a job file."""
+
+
 class Submission(NamedTuple):
     options: tuple[str, ...]
     hosts: tuple[NodeName, ...] = ()
     """The node of each rank; () for one replica."""
+
+
+def refused_job(spec: JobSpec) -> tuple[str, str] | None:
+    """Return the field of a job that cannot be passed on to Slurm, and why; None where it can."""
+    for field in fields(JobSpec):
+        if field.name not in KEPT_OF_JOB and getattr(spec, field.name) != field.default:
+            name = FIELD_NAMES.get(field.name, field.name)
+            return name, f"{name} is given, which jobs that are passed on to Slurm cannot have"
+    for gang in (spec.ask, *spec.alternatives):
+        for each in (gang.each, *(group.each for group in gang.others)):
+            if each.devices is not None and not each.devices.whole:
+                return "devices", "devices is a part of one, expected whole ones for jobs that are passed on to Slurm"
+            if each.host.extended:
+                return "resources", "resources are given, which jobs that are passed on to Slurm cannot have"
+        if gang.others:
+            return "groups", "groups are given, expected replicas that are all alike for jobs passed on to Slurm"
+    for label, value in spec.labels:
+        if label in NAMES and _NAME.fullmatch(value) is None:
+            text = f"labels.{label} is '{value[:80]}', expected a name of letters, digits and . _ @ -"
+            return f"labels.{label}", text
+    return None
 
 
 def why_not(order: StartReplica) -> str:

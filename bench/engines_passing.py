@@ -1,0 +1,86 @@
+"""Jobs passed on to a real Slurm beside bare `sbatch` on the same Slurm: how many no-op jobs end in a second.
+
+Both submit as many at a time; both rounds are taken in turns, and the medians compared. Slurm's nodes have room for all.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from bench.harness import result
+from penstock.client import Client
+from penstock.engines.slurm.writing import AT_ONCE
+from tests.engines.slurm.cluster import SEARCHED, SlurmCluster, own
+from tests.server.harness import Server
+
+JOBS, ROUNDS, CPUS = 300, 3, 64
+SHARE_LEAST_PCT = 90
+"""2026-11, two cores."""
+END_S = 300.0
+
+
+def bare(slurm: SlurmCluster, jobs: int) -> float:
+    """Return the rate of bare `sbatch` (jobs/s), from the first submit to the last end."""
+    environment = {"PATH": SEARCHED, **slurm.variables}
+    words = ["sbatch", "--parsable", "--mem=10", "--output=/dev/null"]
+
+    def submit(_: int) -> str:
+        given = "#!/bin/sh\nexit 0\n"
+        done = subprocess.run(words, input=given, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    begun = time.perf_counter()
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        numbers = set(threads.map(submit, range(jobs)))
+    while any(slurm.states().get(number) != "COMPLETED" for number in numbers):
+        if time.perf_counter() - begun > END_S:
+            raise SystemExit(f"{jobs} jobs of sbatch did not end within {END_S:.0f} s")
+        time.sleep(0.1)
+    return jobs / (time.perf_counter() - begun)
+
+
+def passed(client: Client, jobs: int) -> float:
+    """Return the rate of the same jobs through Penstock (jobs/s)."""
+    begun = time.perf_counter()
+    job: dict[str, Any] = {"command": ["true"], "cpus": 1, "memory": "10MiB"}
+    made = [ref.id for ref in client.submit({"jobs": [job] * jobs}).jobs]
+    while client.jobs().jobs:
+        if time.perf_counter() - begun > END_S:
+            raise SystemExit(f"{jobs} jobs did not end within {END_S:.0f} s")
+        time.sleep(0.1)
+    rate = jobs / (time.perf_counter() - begun)
+    states = {client.job(made[at]).state for at in (0, jobs // 2, jobs - 1)}
+    if states != {"succeeded"}:
+        raise SystemExit(f"jobs ended as {states}")
+    return rate
+
+
+def measure(*, quick: bool = False) -> None:
+    """Print `slurm_jobs_per_s` and `passthrough_share_of_sbatch`."""
+    jobs, rounds = (100, 1) if quick else (JOBS, ROUNDS)
+    with own(accounting=False, cpus=CPUS) as slurm, tempfile.TemporaryDirectory() as name:
+        os.environ.update(slurm.variables)
+        os.environ["PATH"] = SEARCHED
+        folder = Path(name)
+        (folder / "shared").mkdir()
+        options = {"slurm": True, "passing": True, "shared": str(folder / "shared"), "check_invariants": False}
+        declared = {"nodes": [{"name": node} for node in slurm.nodes]}
+        with Server(folder / "data", declared, **options) as server:
+            rates = [(bare(slurm, jobs), passed(server.client, jobs)) for _ in range(rounds)]
+            print(json.dumps([[round(one, 1) for one in pair] for pair in rates]), file=sys.stderr)
+    theirs, ours = (statistics.median(column) for column in zip(*rates, strict=True))
+    reference = {"name": "bare sbatch on the same Slurm, in turns", "value": round(theirs, 1)}
+    result("slurm_jobs_per_s", round(ours, 1), "jobs/s", "higher", reference=reference)
+    share = round(100 * ours / theirs, 1)
+    result("passthrough_share_of_sbatch", share, "%", "higher", SHARE_LEAST_PCT, reference=reference)
+
+
+if __name__ == "__main__":
+    measure(quick="--quick" in sys.argv)
