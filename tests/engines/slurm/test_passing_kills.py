@@ -28,7 +28,7 @@ sleep $SECONDS_OF_WORK
 rm -f $mine
 exit $CODE
 """
-END_S = 240.0
+END_S = 100.0
 
 
 class Killing:
@@ -80,10 +80,21 @@ class Killing:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.draw.choice(found), signal.SIGKILL)
 
+    def told(self) -> str:
+        """Return what is said of jobs that do not end."""
+        client = self.server.client
+        said = [f"{view.id} {view.state} {client.explain(view.id).text}" for view in client.jobs().jobs]
+        spool = sorted(str(path.relative_to(self.shared)) for path in (self.shared / "slurm").rglob("*"))
+        states = self.slurm.run("squeue", "-t", "all", "-o", "%i %T %r %N %k")
+        return "\n".join([*said, *spool, states, self.server.log(), self.slurm.run("sinfo", "-N", "-l")])
+
     def check(self) -> None:
         """Wait for the end of all, and require that each ended as it should."""
         client = self.server.client
-        until("the end of all jobs", lambda: not client.jobs().jobs, wait_s=END_S, every_s=0.2)
+        try:
+            until("the end of all jobs", lambda: not client.jobs().jobs, wait_s=END_S, every_s=0.2)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.told()}") from None
         ends = {job: client.job(job) for job in self.jobs}
         wrong = {job: (view.state, view.exit_code, view.reason) for job, view in ends.items()
                  if (view.exit_code if view.state != "succeeded" else 0) != self.jobs[job]}  # fmt: skip
@@ -104,7 +115,7 @@ def steps(slurm: SlurmCluster) -> list[int]:
 
 
 def run(folder: Path, patched: pytest.MonkeyPatch, *, seed: int, points: int, each: Callable[[int], str]) -> None:
-    with cluster.own(accounting=False) as slurm:
+    with cluster.own(accounting=False, min_job_age_s=5) as slurm:
         for name, value in (*slurm.variables.items(), ("PATH", SEARCHED)):
             patched.setenv(name, value)
         killing = Killing(slurm, folder, seed)

@@ -111,11 +111,19 @@ class Call:
     Args:
         given: its standard input.
         variables: its environment; by default that of commands that read.
+        limit_s: after this long it is killed.
     """
 
-    def __init__(self, words: tuple[str, ...], given: str = "", variables: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        words: tuple[str, ...],
+        given: str = "",
+        variables: dict[str, str] | None = None,
+        limit_s: float | None = None,
+    ) -> None:
         self._words, self._late = words, False
         self._given, self._variables = given, variables
+        self._limit_s = TIMEOUT_S if limit_s is None else limit_s
         self._process: subprocess.Popen[bytes] | None = None
 
     def kill(self) -> None:
@@ -142,7 +150,7 @@ class Call:
                 )
             except OSError as error:
                 raise SlurmAway(f"{name} cannot be run: {error}") from None
-            timer = threading.Timer(TIMEOUT_S, self.kill)
+            timer = threading.Timer(self._limit_s, self.kill)
             timer.daemon = True
             timer.start()
             try:
@@ -159,7 +167,7 @@ class Call:
         if len(text) > OUTPUT_MAX_BYTES:
             raise SlurmAway(f"{name} printed more than {OUTPUT_MAX_BYTES // 2**20} MiB")
         if self._late:
-            raise SlurmAway(f"{name} did not answer within {TIMEOUT_S:.0f} s")
+            raise SlurmAway(f"{name} did not answer within {self._limit_s:.0f} s")
         if code != 0 or (problem and not text):
             raise SlurmAway(f"{name}: {problem or f'exit {code}'}", answered=code > 0)
         return text.decode("utf-8", "replace")

@@ -27,6 +27,8 @@ OPTIONS = {
 """The options that they are given; each is one word, as `--time=10`."""
 AT_ONCE = 8
 """Commands that run at the same time."""
+WRITE_S = 20.0
+"""One that takes longer is killed: `sbatch` goes on trying for minutes where slurmctld is away."""
 NUMBERS_MAX = 500
 """Jobs in one command."""
 _NUMBER = re.compile(r"\d+(_\d+|\+\d+)?", re.ASCII)
@@ -136,7 +138,7 @@ class SlurmWriter:
 
     async def _run(self, words: tuple[str, ...], given: str, variables: dict[str, str]) -> str:
         async with self._turns:
-            call = Call(words, given, variables)
+            call = Call(words, given, variables, WRITE_S)
             try:
                 return await asyncio.to_thread(call.output)
             except asyncio.CancelledError:

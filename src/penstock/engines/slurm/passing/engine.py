@@ -234,7 +234,8 @@ class SlurmPassing:
         for attempt in self.judge.again(now_s):
             self._queue[attempt] = None
         self._pump()
-        self.nodes.flush()
+        if self.refreshes:  # before, no node is known, and what stands on it would count as lost
+            self.nodes.flush()
 
     def _forget(self, key: ReplicaKey) -> None:
         """Remove what is kept of a replica whose end is in the log."""

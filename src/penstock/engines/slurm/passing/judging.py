@@ -23,6 +23,7 @@ from penstock.engines.slurm.nodes import SlurmNode, devices_of
 from penstock.engines.slurm.passing.attempts import KILL_SIGNAL, VANISHED, Attempt, explained, info_of, info_of_word
 from penstock.engines.slurm.passing.listening import Listener
 from penstock.engines.slurm.passing.options import attempt_of
+from penstock.engines.slurm.passing.script import LOOK_S
 from penstock.engines.slurm.passing.spool import AttemptKey, Spool
 from penstock.engines.slurm.reading import QueueRead, SlurmConfig, SlurmReader
 from penstock.engines.slurm.server import PassingServer
@@ -35,6 +36,8 @@ ABSENT_LEAST = 2
 """Refreshes that must miss a job before it counts as vanished, or find it over before its script counts as silent."""
 SILENT_S = 3.0
 """Files of a job that is over have this long to be seen here."""
+BEAT_S = 4.0 * LOOK_S
+"""A replica that showed a sign of life within this time lives, whatever Slurm has forgotten."""
 SUSPECT_S = 90.0
 """An end that Slurm does not explain by then is taken as it is."""
 LIFELESS_S = 120.0
@@ -172,7 +175,7 @@ class Judge:
             else:
                 attempt.looks = 0
                 await self._alive(attempt, now_s)
-        await self._absent(reader, absent, now_s)
+        await self._absent(reader, read, absent, now_s)
         await self._clear(read, now_s)
 
     def _living(self, attempt: Attempt) -> list[ReplicaKey]:
@@ -222,21 +225,26 @@ class Judge:
         for key in self._living(attempt):
             if key not in attempt.started:
                 continue
-            beat_ms = await asyncio.to_thread(self._spool.beat_ms, attempt.account, key)
-            known = self._beats.get(key)
-            if known is None or known[0] != beat_ms:
-                self._beats[key] = (beat_ms, now_s)
-            elif now_s - known[1] >= LIFELESS_S and not self._listener.away and self._others_live(key, now_s):
+            silent_s = now_s - await self._beat(attempt, key, now_s)
+            if silent_s >= LIFELESS_S and not self._listener.away and self._others_live(key, now_s):
                 text = f"Slurm: no sign of life for {LIFELESS_S:.0f} s, and Slurm calls it running"
                 await self._end(attempt, key, ExitInfo(problem=text))
                 self._left.setdefault(attempt.number, now_s - LEFT_S)
+
+    async def _beat(self, attempt: Attempt, key: ReplicaKey, now_s: float) -> float:
+        """Return when a replica was seen to have shown a new sign of life (s)."""
+        beat_ms = await asyncio.to_thread(self._spool.beat_ms, attempt.account, key)
+        known = self._beats.get(key)
+        if known is None or known[0] != beat_ms:
+            known = self._beats[key] = (beat_ms, now_s)
+        return known[1]
 
     def _others_live(self, key: ReplicaKey, now_s: float) -> bool:
         """Return whether any other replica shows life, or there is none: else the storage may be what is silent."""
         others = [since_s for one, (_, since_s) in self._beats.items() if one != key]
         return not others or any(now_s - since_s < LIFELESS_S / 2 for since_s in others)
 
-    async def _absent(self, reader: SlurmReader, absent: list[Attempt], now_s: float) -> None:
+    async def _absent(self, reader: SlurmReader, read: QueueRead, absent: list[Attempt], now_s: float) -> None:
         """Ask the accounts for attempts that squeue does not show."""
         wanted = [one for one in absent if self._living(one) and one.number]
         if not wanted:
@@ -259,13 +267,18 @@ class Judge:
                 attempt.line = run
                 await self._over(attempt, run, now_s)
                 continue
+            keys = self._living(attempt)
+            beats = [await self._beat(attempt, key, now_s) for key in keys if key in attempt.started]
+            if run is not None or any(now_s - beat_s < BEAT_S for beat_s in beats):
+                attempt.looks = 0
+                continue
             if not attempt.looks:
                 attempt.since_s = now_s
             attempt.looks += 1
-            if run is not None:
-                attempt.looks = 0
-            elif attempt.looks >= ABSENT_LEAST and now_s - attempt.since_s >= self._config.min_job_age_s:
-                for key in self._living(attempt):
+            taken = attempt.number in read.jobs  # by another job: Slurm has lost its memory of this one
+            old = now_s - attempt.since_s >= self._config.min_job_age_s
+            if attempt.looks >= ABSENT_LEAST and (old or taken):
+                for key in keys:
                     await self._end(attempt, key, VANISHED)
 
     async def _clear(self, read: QueueRead, now_s: float) -> None:
