@@ -70,14 +70,19 @@ def measure(*, quick: bool = False) -> None:
         os.environ["PATH"] = SEARCHED
         folder = Path(name)
         (folder / "shared").mkdir()
-        options = {"slurm": True, "passing": True, "shared": str(folder / "shared"), "check_invariants": False}
-        declared = {"nodes": [{"name": node} for node in slurm.nodes]}
+        options: dict[str, Any] = {
+            "slurm": True,
+            "passing": True,
+            "shared": str(folder / "shared"),
+            "check_invariants": False,
+        }
+        declared: dict[str, Any] = {"nodes": [{"name": node} for node in slurm.nodes]}
         with Server(folder / "data", declared, **options) as server:
             rates = [(bare(slurm, jobs), passed(server.client, jobs)) for _ in range(rounds)]
             print(json.dumps([[round(one, 1) for one in pair] for pair in rates]), file=sys.stderr)
     theirs, ours = (statistics.median(column) for column in zip(*rates, strict=True))
     reference = {"name": "bare sbatch on the same Slurm, in turns", "value": round(theirs, 1)}
-    result("slurm_jobs_per_s", round(ours, 1), "jobs/s", "higher", reference=reference)
+    result("slurm_jobs_per_s", round(ours, 1), "jobs/s", "higher", None, reference=reference)
     share = round(100 * ours / theirs, 1)
     result("passthrough_share_of_sbatch", share, "%", "higher", SHARE_LEAST_PCT, reference=reference)
 

@@ -24,5 +24,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
             yield RunningCluster(server.client, shared, NODES, CPUS)
 
 
+@pytest.mark.slow
 class TestJobsPassedOnToSlurm(JobConformance):
     """See there."""

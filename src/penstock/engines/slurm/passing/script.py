@@ -67,11 +67,17 @@ setsid {command} &
 pid=$!
 : > "$spool/news/$key.$rank.start.$number.$pid.$node"
 case $got in -) ;; KILL) told KILL;; *) told {signal};; esac
-setsid sh -c 'while sleep {look} && kill -0 "$1" 2>/dev/null; do
-  : > "$2/alive/$3"
-  if [ -e "$2/stop/$3.kill" ]; then kill -s USR2 "$1"
-  elif [ -e "$2/stop/$3.stop" ]; then rm -f "$2/stop/$3.stop"; kill -s USR1 "$1"; fi
-done' penstock-look $$ "$spool" "$key.$rank" > /dev/null 2>&1 &
+me=$$
+(
+  trap '[ -z "$nap" ] || kill "$nap"; exit 0' TERM
+  trap '' INT USR1 USR2
+  nap=
+  while sleep {look} & nap=$!; wait "$nap"; kill -0 "$me"; do
+    : > "$spool/alive/$key.$rank"
+    if [ -e "$spool/stop/$key.$rank.kill" ]; then kill -s USR2 "$me"
+    elif [ -e "$spool/stop/$key.$rank.stop" ]; then rm -f "$spool/stop/$key.$rank.stop"; kill -s USR1 "$me"; fi
+  done
+) > /dev/null 2>&1 &
 looks=$!
 while :; do wait "$pid"; code=$?; kill -0 "$pid" 2>/dev/null || break; done
 died=-
@@ -80,9 +86,10 @@ if [ $code -gt 128 ]; then
   grep -q "Done($code)" "$spool/alive/$key.$rank.jobs" 2>/dev/null || died=$((code - 128))
   rm -f "$spool/alive/$key.$rank.jobs"
 fi
+sleep 0.05  # Slurm signals the program too, perhaps before this shell, which has to hear of it
 kill -s KILL -- "-$pid" 2>/dev/null
-kill -s KILL -- "-$looks" 2>/dev/null
-rm -f "$spool/alive/$key.$rank"
+kill -s TERM "$looks" 2>/dev/null
+[ ! -e "$spool/alive/$key.$rank" ] || rm -f "$spool/alive/$key.$rank"
 if [ $died = - ]; then ended $code -; else ended - $died; fi
 exit $code
 """
