@@ -1,6 +1,6 @@
 """Jobs passed on to a real Slurm beside bare `sbatch` on the same Slurm: how many no-op jobs end in a second.
 
-Both submit as many at a time; both rounds are taken in turns, and the medians compared. Slurm's nodes have room for all.
+Both submit as many at a time, in turns; the medians are compared. Slurm's nodes have room for all jobs at once.
 """
 
 import json
