@@ -66,9 +66,9 @@ def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str, *, 
     entries, problems = with_slots(adopted(jobs_of(body), who, config), config)
     if problems:
         raise invalid(problems)
-    _check_inputs(backend, entries)
     if refused := _not_kept(entries, backend):
         raise invalid(refused)
+    _check_inputs(backend, entries)
     if not planned and any(new.schedule is not None for new in entries):
         raise invalid([_not_now(entries)])
     key = f"{who.user}/{idempotency_key}" if idempotency_key else ""
