@@ -233,10 +233,6 @@ class _Running:
             Sessions.kept(self._data.root / "session.key"),
             self._snapshots if self._cluster_access is None and not self._options.passing else None,
         )
-        if self._options.passing:
-            from penstock.engines.slurm.passing.options import refused_job
-
-            self._backend.not_kept = refused_job
         self._admission.on_more = lambda node, text: self._backend.access.note("node_claimed_more", node, text)
         self._security.on_replaced = self._backend.access.replaced
         self._backend.durable_seq = self._controller.state.seq
@@ -342,6 +338,10 @@ class _Running:
 
     def _follow_cluster(self) -> None:
         """Start the engine of a cluster, where there is one, on the agents' loop: answers to nodes are given there."""
+        if self._options.passing:
+            from penstock.engines.slurm.passing.options import refused_job
+
+            self._backend.not_kept = refused_job
 
         def started(engine: Following, said_of: Callable[[JobId], str] | None) -> None:
             self._pods = engine
