@@ -75,6 +75,17 @@ class RealClock:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
+class RayOptions(msgspec.Struct, frozen=True):
+    address: str = ""
+    """Of the head; empty: a cluster of this machine alone, started where it does not live."""
+    share_milli: int = 1000
+    """What is held of each node."""
+    shared: str = ""
+    """Folder for jobs that all nodes see; empty: each has its own."""
+    idle_release_s: float = 0.0
+    """Idle nodes are given back to Ray's autoscaler after it; 0: never."""
+
+
 class ServeOptions(msgspec.Struct, frozen=True):
     data: Path
     transport: Transport = Transport()
@@ -109,6 +120,8 @@ class ServeOptions(msgspec.Struct, frozen=True):
     """Slurm is asked for nodes, and jobs run on them."""
     refresh_s: float = 30.0
     """Time between two questions to Slurm for all jobs."""
+    ray: RayOptions | None = None
+    """A Ray cluster has the nodes; this machine is one only where it belongs to that cluster."""
     history_days: int = 7
     """How far back jobs of Slurm's accounts are read into an empty log."""
 
@@ -136,6 +149,7 @@ def options_of(raw: Mapping[str, Any]) -> ServeOptions:
         pilot=msgspec.convert(raw["pilot"], PilotSettings) if raw.get("pilot") is not None else None,
         shared=_place(raw, "shared"),
         refresh_s=raw.get("refresh_s", 30.0),
+        ray=msgspec.convert(raw["ray"], RayOptions) if raw.get("ray") else None,
         history_days=raw.get("history_days", 7),
     )
 
@@ -287,6 +301,8 @@ def following(
         from penstock.control.slurm import follow_slurm
 
         return follow_slurm(begun, service, lambda engine: started(engine, engine.said_of), options.refresh_s)
+    if options.ray is not None:
+        return _following_ray(options, options.ray, service, joining)
     if options.passing:
         from penstock.control.slurm_passing import pass_on
 
@@ -307,6 +323,21 @@ def following(
         started(engine, engine.said_of if isinstance(engine, ShadowEngine) else None)
 
     return follow_cluster(access, service, began, options.queue_config, shadow=options.shadow)
+
+
+def _following_ray(
+    options: ServeOptions, ray: RayOptions, service: ControlService, joining: Joining
+) -> Coroutine[Any, Any, None]:
+    """Raises: InvalidInput where Ray is not installed."""
+    from penstock.control.ray import RayNodes, follow_ray
+    from penstock.engines.ray.driver_options import DriverOptions
+
+    if importlib.util.find_spec("ray") is None:
+        raise InvalidInput("--engine ray needs Ray, of the version of the cluster", hint="pip install 'penstock[ray]'")
+    folder = options.data / "ray"
+    driver = DriverOptions.of(folder, ray.address, ray.shared)
+    nodes = RayNodes(service, joining, RealClock(), listens_locally=options.agents.host in LOOPBACK)
+    return follow_ray(nodes, driver, folder, share_milli=ray.share_milli, idle_s=ray.idle_release_s)
 
 
 def measured(declared: ClusterFile | None, nodes: Sequence[NodeSpec]) -> list[str]:

@@ -152,7 +152,7 @@ class _Running:
         self._unix = listen_in(data.root)
         self._store = opened_store(address, data, options.store_wait_s, switch=options.switch_store)
         self._cluster_access = access_of(options)
-        local = self._cluster_access is None and not options.slurm
+        local = self._cluster_access is None and not options.slurm and options.ray is None
         self._nodes = node_specs(declared, data) if local else []
         joined = JoinedNodes(data.joined, self._clock.unix_ms)
         self._admission = Admission(data, self._nodes, measured(declared, self._nodes), joined)

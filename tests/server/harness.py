@@ -109,6 +109,8 @@ class Server:
         self._limits = self.root / "given-limits.yaml"
         self._limits.write_text(json.dumps(LIMITS if limits is None else limits), encoding="utf-8")
         self._options = options
+        self.nodes_wanted = len(self.declared["nodes"])
+        """Nodes that are ready when the server has started."""
         self.process: subprocess.Popen[bytes] | None = None
         self._client: Client | None = None
 
@@ -141,7 +143,7 @@ class Server:
         assert self.process.poll() is None, self.log()
         with contextlib.suppress(PenstockError, OSError, ValueError):
             if json.loads(self.data.server_info.read_bytes())["pid"] == self.process.pid:
-                return self.client.cluster().nodes_ready == len(self.declared["nodes"])
+                return self.client.cluster().nodes_ready == self.nodes_wanted
         return False
 
     def log(self) -> str:

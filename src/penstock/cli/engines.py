@@ -11,7 +11,7 @@ import typer
 from penstock import starts
 from penstock.core.model.errors import InvalidInput, nearest
 
-ENGINES = ("local", "kubernetes", "slurm")
+ENGINES = ("local", "kubernetes", "ray", "slurm")
 QUEUE_CONFIG = "penstock-queues"
 OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 QueueConfigOption = Annotated[
@@ -28,7 +28,7 @@ PassingOption = Annotated[
     bool, typer.Option("--pass-through", help="Order and admit jobs here; each becomes one job of Slurm.")
 ]
 SharedOption = Annotated[
-    Path | None, typer.Option(help="With Slurm: folder of jobs that all nodes see under this path; the data folder.")
+    Path | None, typer.Option(help="With Slurm or Ray: folder for jobs that all nodes see under this path.")
 ]
 PilotOption = Annotated[
     bool, typer.Option("--pilot", help="Ask Slurm for nodes as the queue needs them, and run jobs on them.")
@@ -60,9 +60,11 @@ def engine_options(wish: EngineWish) -> dict[str, object]:
         raise InvalidInput(f"--engine is '{engine}', expected {' or '.join(ENGINES)}", hint=hint)
     if pilot or pilot_settings is not None:
         return _pilot_options(wish)
-    if engine != "slurm" and (passing or shared is not None):
-        raise InvalidInput(f"{'--pass-through' if passing else '--shared'} needs --engine slurm")
-    if engine == "local":
+    if engine != "slurm" and passing:
+        raise InvalidInput("--pass-through needs --engine slurm")
+    if engine not in ("slurm", "ray") and shared is not None:
+        raise InvalidInput("--shared needs --engine slurm or ray")
+    if engine in ("local", "ray"):
         if context:
             raise InvalidInput("--context needs --engine kubernetes")
         if shadow:

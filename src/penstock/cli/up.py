@@ -30,6 +30,7 @@ from penstock.cli.options import JsonOption, StoreOption
 from penstock.cli.output import print_done, print_json, say
 from penstock.cli.place import client_of, data_folder, folder_here, remote
 from penstock.cli.progress import waiting
+from penstock.cli.ray import RayAddressOption, RayShareOption, end_nodes, ray_options
 from penstock.cli.secrets import hide
 from penstock.cli.ui import address_in, login_address
 from penstock.core.model.errors import InvalidInput, PenstockError
@@ -88,7 +89,7 @@ def up(
     store: StoreOption = None,
     switch: SwitchOption = False,
     standby: StandbyOption = False,
-    engine: Annotated[str, typer.Option(help="What runs the jobs: local, kubernetes (pods), or slurm.")] = "local",
+    engine: Annotated[str, typer.Option(help="What runs the jobs: local, kubernetes (pods), ray, or slurm.")] = "local",
     kubeconfig: KubeconfigOption = None,
     context: Annotated[str, typer.Option(help="Context of the kubeconfig; its current one by default.")] = "",
     queue_config: QueueConfigOption = QUEUE_CONFIG,
@@ -97,6 +98,8 @@ def up(
     shared: SharedOption = None,
     pilot: PilotOption = False,
     pilot_settings: PilotSettingsOption = None,
+    ray_address: RayAddressOption = "",
+    ray_share: RayShareOption = 1.0,
     refresh: RefreshOption = 30.0,
     history: HistoryOption = 7,
     listen_agents: ListenAgentsOption = "127.0.0.1",
@@ -109,20 +112,18 @@ def up(
     from penstock.server.http.transport import checked, transport_of
 
     options: dict[str, object] = {
-        "cluster_file": _whole(cluster),
-        "limits_file": _whole(limits),
+        **_paths(cluster_file=cluster, limits_file=limits, certificate=certificate, key=key),
         "host": host,
         "port": port,
         "tls": tls,
         "insecure": insecure,
-        "certificate": _whole(certificate),
-        "key": _whole(key),
         "names": name or [],
         "listen_agents": listen_agents,
         "respawn_agents": respawn,
         **engine_options(
             EngineWish(engine, kubeconfig, context, queue_config, shadow, passing, shared, pilot, pilot_settings)
         ),
+        "ray": ray_options(engine, ray_address, ray_share, shared),
         "refresh_s": refresh,
         "history_days": history,
     }
@@ -135,6 +136,10 @@ def up(
         hint = "penstock down ends it; with --store, --standby starts a standby"
         raise AlreadyRunning(f"a server runs on {folder.root} already", hint=hint)
     _print_started(folder, *_started(folder, options, quiet=json), as_json=json)
+
+
+def _paths(**given: Path | None) -> dict[str, object]:
+    return {name: _whole(path) for name, path in given.items()}
 
 
 def _whole(path: Path | None) -> str | None:
@@ -337,6 +342,7 @@ def down(json: JsonOption = False) -> None:
     for name in nodes:
         stop_agent(folder, name)
     _wait(lambda: not any(agent_pid(folder, n) for n in nodes), "some agents did not stop in time")
+    nodes += end_nodes(folder.root / "ray")
     done = {"server": pid, "agents": nodes, **({"standbys": waiting} if waiting else {})}
     standbys = f", {counted(len(waiting), 'standby')}" if waiting else ""
     print_done(done, f"ended the server{standbys} and {counted(len(nodes), 'agent')}", as_json=json)
