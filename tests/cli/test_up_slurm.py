@@ -49,10 +49,13 @@ def test_jobs_of_slurm_are_explained_and_no_command_reaches_them(alone, slurm):
     [
         (("--engine", "slurm"), "--engine slurm needs --shadow or --pass-through"),
         (("--engine", "slurm", "--shadow", "--pass-through"), "--shadow and --pass-through exclude each other"),
+        (("--ray-address", "h:1"), "--ray-address needs --engine ray"),
+        (("--engine", "ray", "--ray-address", "head"), "--ray-address is 'head', expected HOST:PORT"),
+        (("--engine", "ray", "--shared", "/nowhere"), "--shared is '/nowhere', expected a folder that all nodes see"),
         (("--pass-through",), "--pass-through needs --engine slurm"),
         (("--shared", "/tmp"), "--shared needs --engine slurm"),
         (("--engine", "slurm", "--shadow", "--context", "lab"), "--context needs --engine kubernetes"),
-        (("--engine", "slurn", "--shadow"), "--engine is 'slurn', expected local or kubernetes or slurm"),
+        (("--engine", "slurn", "--shadow"), "--engine is 'slurn', expected local or kubernetes or ray or slurm"),
         (("--engine", "slurm", "--shadow", "--refresh", "1"), "--refresh"),
     ],
 )
