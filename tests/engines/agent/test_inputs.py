@@ -21,8 +21,7 @@ from penstock.engines.agent.parts import Prepared
 from penstock.engines.agent.preparing import Preparations
 from penstock.engines.agent.programs import Programs
 from penstock.engines.processes.paths import DataFolder
-from penstock.engines.processes.sessions import SessionContainment
-from tests.engines.agent.builders import start
+from tests.engines.agent.builders import sessions, start
 from tests.engines.agent.webfiles import WebFiles
 
 DATA = bytes(range(256)) * 2_000
@@ -39,7 +38,7 @@ class Node:
         self.data = DataFolder(root)
         folder = self.data.node("n1")
         folder.mkdir(parents=True, exist_ok=True)
-        programs = Programs(folder, SessionContainment("test"), Journal(folder / "journal"))
+        programs = Programs(folder, sessions(), Journal(folder / "journal"))
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.parts = Preparations("n1", self.data, programs, (), lambda: self._news.put(None))
         self.bounds: dict[str, Any] = {"most_bytes": 10**9, "kept_bytes": 10**9, "kept_ms": 10**9}
