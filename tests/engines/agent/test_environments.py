@@ -117,6 +117,23 @@ def test_equal_requirements_of_another_folder_are_the_same_environment(node, pro
     assert node.environment(spec, other) != first
 
 
+def test_what_two_jobs_need_at_once_is_made_once(node, project, tmp_path):
+    orders = []
+    for number in (1, 2):
+        folder = tmp_path / f"folder{number}"
+        folder.mkdir()
+        (folder / "requirements.txt").write_text("penstock-one==1.0\n")
+        spec = PythonSpec(file="requirements.txt", index=str(project / "wheels"))
+        env = (("PATH", f"{BIN}:/usr/bin:/bin"),)
+        orders.append(start(key(number), env=env, python=spec, workdir=str(folder)))
+        node.parts.start(orders[-1])
+    done = [node.parts.done.get(timeout=60) for _ in orders]
+    assert [one.problem for one in done] == ["", ""]
+    found = {dict(one.order.env)["VIRTUAL_ENV"] for one in done}
+    said = "".join(node.data.output(order.key).read_text() for order in orders)
+    assert (len(found), said.count("is being made"), said.count("was there already")) == (1, 1, 1)
+
+
 def test_a_file_that_requirements_name_counts(node, project):
     (project / "requirements.txt").write_text("-r deep/more.txt\n")
     (project / "deep").mkdir()

@@ -175,7 +175,7 @@ class Environments(Preparer):
         elif spec.project:
             texts = [_read(job, f"{spec.project}/{name}") for name in ("pyproject.toml", "uv.lock")]
         lines = [line.strip() for text in texts for line in text.splitlines()]
-        own = any(map(_OF_THE_FOLDER.match, lines)) or (spec.index and "://" not in spec.index)
+        own = any(map(_OF_THE_FOLDER.match, lines)) or (spec.index and "://" not in spec.index and spec.index[0] != "/")
         if spec.project:
             own = "[build-system]" in texts[0] or any(word in texts[1] for word in ('directory = "', 'path = "'))
         words = ["python", "find", "--no-project", *([spec.version] if spec.version else [])]
