@@ -26,7 +26,7 @@ REAL = commands.subprocess.Popen
         ("sbatch", "--time", "10"),
         ("sbatch", "--dependency=afterok:1"),
         ("scancel",),
-        ("scancel", "--quiet"),
+        ("scancel", "--full"),
         ("scancel", "-u", "root"),
         ("scancel", "--user=root", "7"),
         ("scancel", "7", "8; reboot"),
@@ -38,7 +38,7 @@ def test_what_is_not_among_the_writes_is_refused(command):
 
 
 def test_submits_and_ends_of_known_jobs_are_run_as_they_are():
-    for command in (("sbatch", "--parsable", "--time=10"), ("scancel", "--quiet", "7", "8_3")):
+    for command in (("sbatch", "--parsable", "--time=10"), ("scancel", "--full", "7", "8_3")):
         assert checked(command) == command
 
 

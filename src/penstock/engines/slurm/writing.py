@@ -22,7 +22,7 @@ OPTIONS = {
         "--distribution", "--array", "--uid", "--gid", "--signal", "--no-requeue", "--begin", "--reservation",
         "--kill-on-invalid-dep", "--nice", "--open-mode", "--export",
     ),
-    "scancel": ("--signal", "--batch", "--full", "--quiet", "--state"),
+    "scancel": ("--signal", "--batch", "--full", "--state"),
 }  # fmt: skip
 """The options that they are given; each is one word, as `--time=10`."""
 AT_ONCE = 8
@@ -114,7 +114,7 @@ class SlurmWriter:
 
     async def cancel(self, numbers: Sequence[str]) -> None:
         """End jobs, waiting or running; those that have ended are passed over. Raises: SlurmAway."""
-        await self._each(numbers, "--quiet")
+        await self._each(numbers)
 
     async def signal(self, numbers: Sequence[str], name: str, *, full: bool = False, batch: bool = False) -> None:
         """Send a signal to running jobs.
@@ -125,7 +125,7 @@ class SlurmWriter:
         Raises: SlurmAway.
         """
         where = (("--full",) if full else ()) + (("--batch",) if batch else ())
-        await self._each(numbers, f"--signal={name}", *where, "--quiet")
+        await self._each(numbers, f"--signal={name}", *where)
 
     async def _each(self, numbers: Sequence[str], *options: str) -> None:
         for at in range(0, len(numbers), NUMBERS_MAX):

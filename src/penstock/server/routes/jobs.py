@@ -261,7 +261,7 @@ def _one_job_routes(app: FastAPI, backend: Backend, explainer: Explainer, caller
         def compute() -> Response:
             question = question_of(backend.state, job, backend.clock.unix_ms())
             found = explanation_for(explainer.explain(question), who)
-            said = backend.said_elsewhere(job.id) if job.state == "waiting" else ""
+            said = backend.said_elsewhere(job.id) if job.state in ("waiting", "starting") else ""
             return answer(replace(found, elsewhere=said) if said else found)
 
         return await backend.pools.explain.run(compute)

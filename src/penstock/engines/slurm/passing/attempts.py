@@ -54,6 +54,8 @@ class Attempt:
         self.busy = False
         """Something is being done for it, beside the loop."""
         self.forced = False
+        self.waits_s = 0.0
+        """Since when Slurm lets it wait (s); 0: it does not."""
 
     @property
     def stopping(self) -> bool:
@@ -126,13 +128,16 @@ def explained(ended: Ended, line: SlurmJob) -> ExitInfo | None:
     info, word = info_of(ended, stopping=False), word_of(line.state)
     if word == "CANCELLED":
         return None
-    saved = ", it had saved" if info.code == 0 else ""
+    note = NOTES.get(word, word.lower() if word in LOST else "")
+    if info.code == 0:
+        return ExitInfo(problem=f"Slurm: {note or 'it was asked to stop'}, it had saved")
     if word in LOST:
-        return ExitInfo(problem=f"Slurm: {NOTES.get(word, word.lower())}{saved}")
-    if word == "TIMEOUT" and info.code == 0:
-        return ExitInfo(problem=f"Slurm: its limit of time was reached{saved}")
-    note = NOTES.get(word, "")
-    return replace(info, note=note, observed=True) if note else info
+        return ExitInfo(problem=f"Slurm: {note}")
+    if note:
+        return replace(info, note=note, observed=True)
+    if ended.stopped:  # as srun does where a node of a gang fails: its program did not choose to end
+        return ExitInfo(problem=f"Slurm: it was asked to stop: {info.text()}")
+    return info
 
 
 def info_of_word(line: SlurmJob, spool: str) -> ExitInfo | None:
@@ -147,4 +152,7 @@ def info_of_word(line: SlurmJob, spool: str) -> ExitInfo | None:
         return ExitInfo(problem=f"{spool} is not there on {line.hosts}: all nodes must share it with the server")
     if word == "FAILED" and line.code == CLAIMED_CODE:
         return ExitInfo(problem="Slurm: another job had this attempt, and has said nothing of its end")
+    if word == "FAILED":
+        said = f"signal {line.signal}" if line.signal else f"exit {line.code}"
+        return ExitInfo(problem=f"Slurm: {said}, and its script has said nothing of its end")
     return exit_of(line.state, line.code, line.signal)

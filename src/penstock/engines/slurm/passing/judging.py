@@ -42,6 +42,8 @@ SUSPECT_S = 90.0
 """An end that Slurm does not explain by then is taken as it is."""
 LIFELESS_S = 120.0
 """A job that Slurm calls running, and that shows no sign of life for so long, is ended."""
+WAITS_S = 300.0
+"""A job that Slurm has let wait for so long waits here again."""
 LEFT_S = 15.0
 """A record that still runs so long after the end of all its programs is cancelled."""
 
@@ -174,9 +176,21 @@ class Judge:
                 await self._over(attempt, attempt.line, now_s)
             else:
                 attempt.looks = 0
+                self._waits(attempt, attempt.line, now_s)
                 await self._alive(attempt, now_s)
         await self._absent(reader, read, absent, now_s)
         await self._clear(read, now_s)
+
+    def _waits(self, attempt: Attempt, line: SlurmJob, now_s: float) -> None:
+        """Take back what Slurm lets wait for long: other nodes may be free, or another job's turn."""
+        if line.phase != "waiting" or attempt.stopping:
+            attempt.waits_s = 0.0
+            return
+        attempt.waits_s = attempt.waits_s or now_s
+        if now_s - attempt.waits_s >= WAITS_S:
+            attempt.waits_s = now_s
+            log.info("Slurm does not start a job: it waits here again", extra={"job": str(attempt.key)})
+            self._server.requeue(attempt.key.job_id, lambda refused: None)
 
     def _living(self, attempt: Attempt) -> list[ReplicaKey]:
         keys = {*attempt.started, *(order.key for order in attempt.orders.values())}
