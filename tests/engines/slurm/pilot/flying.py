@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock.api.types import JobView
 from penstock.core.model.errors import PenstockError
-from tests.engines.slurm.cluster import SlurmCluster
+from tests.engines.slurm.cluster import SEARCHED, SlurmCluster
 from tests.server.harness import Server, cluster_file, until
 
 QUICK = {
@@ -55,6 +57,17 @@ class Flying(Server):
 
     def run(self, command: str, **more: Any) -> int:
         return self.client.submit({"command": command, "cpus": 1, **more}).jobs[0].id
+
+
+@contextlib.contextmanager
+def find(slurm: SlurmCluster) -> Iterator[SlurmCluster]:
+    """Let commands of Slurm find this cluster, here and in servers; its jobs are ended before."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in slurm.variables.items():
+            patch.setenv(name, value)
+        patch.setenv("PATH", SEARCHED)
+        slurm.empty()
+        yield slurm
 
 
 @contextlib.contextmanager

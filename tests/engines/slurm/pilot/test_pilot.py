@@ -1,28 +1,21 @@
 """A pilot on a real Slurm: nodes come as the queue needs them, go when they are not, and take nothing with them."""
 
-import os
-import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.engines.conformance.jobsuite import EXAMPLES, left, paths
 from tests.engines.slurm import cluster as clusters
-from tests.engines.slurm.cluster import SEARCHED, SlurmCluster
-from tests.engines.slurm.pilot.flying import Flying, flying
+from tests.engines.slurm.cluster import SlurmCluster
+from tests.engines.slurm.pilot.flying import Flying, find, flying
+from tests.engines.slurm.pilot.killing import agents_of, kill, stepds
 from tests.server.harness import until
 
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[SlurmCluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        made = clusters.shared()
-        for name, value in made.variables.items():
-            patch.setenv(name, value)
-        patch.setenv("PATH", SEARCHED)
-        made.empty()
+    with find(clusters.shared()) as made:
         yield made
 
 
@@ -120,25 +113,33 @@ def test_a_server_that_comes_back_finds_its_allocations(server):
 
 
 def test_an_agent_that_dies_takes_its_jobs_along(server):
-    job = server.run("sleep 300 & sleep 300 & exec setsid sleep 300", env={"SHARED": str(server.root)})
-    server.wait_state(job, "running")
-    until(lambda: len(left(server.root)) >= 3, "its programs", 20)
-    for pid in agents_of(server):
-        os.kill(pid, signal.SIGKILL)
+    job = server.run("sleep 300 & setsid sleep 300 & exec sleep 300", env={"SHARED": str(server.root)}, grace="1s")
+    until(lambda: len(left(server.root)) >= 3, "its programs", 60)
+    kill(agents_of())
     until(lambda: server.client.job(job).attempt == 2, "another attempt", 60)
     server.client.cancel(job)
     server.wait_state(job, "cancelled")
     until(lambda: not left(server.root), "nothing is left", 30)
 
 
-def agents_of(server: Flying) -> list[int]:
-    """Return the processes of agents that are of the pilot's folder: guardians and workers."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes()
-        except OSError:
-            continue
-        if b"penstock.engines.agent.guardian" in words and b"/penstock-" in words:
-            found.append(int(path.parent.name))
-    return found
+def test_a_step_of_slurm_that_dies_ends_its_agent(server):
+    job = server.run("exec sleep 300", env={"SHARED": str(server.root)}, grace="1s")
+    server.wait_state(job, "running")
+    kill(stepds())
+    until(lambda: server.client.job(job).attempt == 2, "another attempt", 60)
+    server.client.cancel(job)
+    server.wait_state(job, "cancelled")
+    until(lambda: not left(server.root), "nothing is left", 30)
+
+
+def test_allocations_that_come_to_nothing_are_asked_for_ever_more_seldom(server, slurm, tmp_path):
+    with flying(slurm, tmp_path, python="/nowhere/python", backoff_s=20) as broken:
+        job = broken.run("true")
+        said = until(
+            lambda: "ended before" in (text := broken.client.explain(job).elsewhere) and text, "the problem", 60
+        )
+        assert "the last ask failed: Slurm job " in said
+        assert str(tmp_path / "pilot") in said
+        assert "; asked again at " in said
+        asked = [r for r in broken.client.all_events() if type(r.event).__name__ == "CapacityRequested"]
+        assert len(asked) == 1

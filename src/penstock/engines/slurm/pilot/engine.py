@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 AWAY_S = 25.0
 """Jobs have to be away so long before the end of their allocation: Slurm asks the agents to leave up to 40 s before."""
+FRESH_S = 600.0
+"""Slurm's nodes are looked at this often."""
 PAUSE_FACTOR = 20
 """Where an answer of Slurm took long, the next question waits so many times as long."""
 
@@ -65,8 +67,11 @@ class SlurmPilot:
         self._fleet, self._memory = Fleet(), Memory()
         self._name = job_name(server.cluster())
         self._fresh: NodeSpec | None = None
+        self._fresh_s = 0.0
         self._told = saying.Said()
         self._took_s = 0.0
+        self._problem = ""
+        """Of the last allocation, where no node of it has come."""
 
     def said_of(self, job_id: JobId) -> str:
         """Return what a job that waits can expect of the pilot, '' where nothing is known. Any thread."""
@@ -100,8 +105,18 @@ class SlurmPilot:
         nodes = self._server.nodes()
         for one in list(self._fleet.lent.values()):
             await self._look_after(one, nodes, now_s)
+        self._judge(nodes, now_s)
         await self._end(now_s)
         await self._size(nodes, now_s)
+
+    def _judge(self, nodes: Mapping[NodeName, PilotNode], now_s: float) -> None:
+        """Wait before the next ask where an allocation has ended and no node of it had come: the next would, too."""
+        for one, came in self._fleet.judge(nodes):
+            self._memory = after_ask(self._memory, now_s, ok=came)
+            output = self._place.folder / f"allocation-{one.job.number}.log"
+            self._problem = "" if came else f"Slurm job {one.job.number} ended before a node joined, see {output}"
+            if not came:
+                log.warning("no node of an allocation has joined", extra={"job": one.job.number, "output": str(output)})
 
     # Each allocation.
 
@@ -162,25 +177,26 @@ class SlurmPilot:
     # How many.
 
     async def _size(self, nodes: Mapping[NodeName, PilotNode], now_s: float) -> None:
-        if self._fresh is None:
-            self._fresh = await self._slurm.fresh(self._settings)
+        if self._fresh is None or now_s - self._fresh_s > FRESH_S:
+            self._fresh, self._fresh_s = await self._slurm.fresh(self._settings), now_s
         found = await asyncio.to_thread(self._server.missing, int(self._settings.grow_after_s * 1000))
         needed = await asyncio.to_thread(nodes_needed, found, self._fresh, self._settings.nodes_max)
         count = self._fleet.count(nodes, now_s)
         decision = decide(self._settings, count, needed.nodes, now_s, self._memory)
         self._memory = decision.memory
         await self._return(decision, now_s)
-        problem = await self._ask(decision, found, now_s)
+        problem = await self._ask(decision, found, now_s) or self._problem
         self._tell(needed, decision, problem)
 
     async def _return(self, decision: Decision, now_s: float) -> None:
         for one in self._fleet.by_number(decision.returns):
-            if not one.returned:
-                one.returned = True
-                log.info("an allocation is given back", extra={"job": one.job.number})
-            for name in one.names:
-                self._server.going(name, None, f"Slurm job {one.job.number} is given back: idle")
+            one.returned = True
+            log.info("an allocation is given back", extra={"job": one.job.number})
         nodes = self._server.nodes()
+        for one in self._fleet.lent.values():
+            for name in one.names if one.returned else ():
+                if name in nodes and nodes[name].ready and not nodes[name].closed:
+                    self._server.going(name, None, f"Slurm job {one.job.number} is given back: idle")
         idle = [
             one.job.number
             for one in self._fleet.lent.values()
@@ -207,8 +223,8 @@ class SlurmPilot:
                 self._server.note(found, error.message, accepted=False)
                 return error.message
             taken.append(number)
+            self._problem = ""
             await asyncio.to_thread(self._make_keys, number, names_of(number, nodes), (), ())
-            self._memory = after_ask(self._memory, now_s, ok=True)
         if taken:
             jobs = ", ".join(taken)
             text = f"asked Slurm for {counted(sum(decision.asks), 'node')}: job{'s' if len(taken) > 1 else ''} {jobs}"

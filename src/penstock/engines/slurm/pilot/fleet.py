@@ -1,6 +1,6 @@
 """The allocations of a pilot over time: what Slurm said of each last, and what became of its nodes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from penstock.core.model.ids import NodeName
 from penstock.engines.slurm.pilot.lent import LentJob
@@ -34,6 +34,10 @@ class Lent:
         self.leaving = False
         """Its jobs are asked to leave, for it is about to end."""
         self.idle_since_s = 0.0
+        self.came = False
+        """One of its nodes has joined."""
+        self.judged = False
+        """Whether it has come to anything is known, and counts."""
         self.over_s = 0.0
         """Since when it is over."""
         self.silent_s = 0.0
@@ -101,6 +105,17 @@ class Fleet:
                     idle_since_s=one.idle_since_s,
                 )
             )
+        return found
+
+    def judge(self, nodes: Container[NodeName]) -> list[tuple[Lent, bool]]:
+        """Return the allocations of which it is new that a node has joined (True), or that none ever will (False)."""
+        found = []
+        for one in self.lent.values():
+            one.came = one.came or any(name in nodes for name in one.names)
+            failed = one.over and bool(one.job.hosts) and not one.returned
+            if not one.judged and (one.came or failed):
+                one.judged = True
+                found.append((one, one.came))
         return found
 
     def by_number(self, numbers: Sequence[str]) -> list[Lent]:

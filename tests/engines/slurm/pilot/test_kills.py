@@ -1,0 +1,28 @@
+"""Whatever dies, no job is lost, none runs twice at once, and no process is left."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.engines.slurm import cluster as clusters
+from tests.engines.slurm.pilot.flying import find, flying
+from tests.engines.slurm.pilot.killing import KINDS, all_end_well, exclusive, hit
+
+KILLS = 110
+
+
+@pytest.mark.slow
+def test_a_hundred_kills_of_any_part_lose_no_job(tmp_path: Path) -> None:
+    draw = random.Random(53)
+    with clusters.own(accounting=False) as slurm, find(slurm), flying(slurm, tmp_path, idle_s=60) as server:
+        wrong: list[str] = []
+        for batch in range(0, KILLS, 10):
+            jobs = exclusive(server, 8, 6.0)
+            server.wait_state(jobs[0], "running", "succeeded")
+            for number in range(10):
+                kind = KINDS[(batch + number) % len(KINDS)]
+                hit(server, kind, draw)
+                slurm.code("sleep", str(draw.random() * 2))
+            wrong += all_end_well(server, jobs)
+            assert wrong == [], f"after {batch + 10} kills"
