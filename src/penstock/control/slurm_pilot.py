@@ -21,6 +21,7 @@ from penstock.core.model.ids import JobId, NodeName, PoolName, UserName
 from penstock.core.model.resources import Resources
 from penstock.core.order.turns import Submitter
 from penstock.core.status.scaleout import Missing, missing
+from penstock.devices.simulated import simulated
 from penstock.engines.agent.joined import DeclaredNode
 from penstock.engines.slurm.commands import SlurmAway, SlurmCommands
 from penstock.engines.slurm.nodes import MIB, SlurmNode, devices_of
@@ -31,6 +32,7 @@ from penstock.engines.slurm.pilot.server import PilotNode
 from penstock.engines.slurm.pilot.settings import PilotSettings
 from penstock.engines.slurm.reading import SlurmReader
 from penstock.engines.slurm.writing import SlurmWriter
+from penstock.formats.devices import GIB
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +95,8 @@ def fresh_node(nodes: Sequence[SlurmNode], settings: PilotSettings) -> NodeSpec:
     """
     there = [one for one in nodes if not settings.partition or settings.partition in one.partitions]
     wanted = set(filter(None, settings.constraint.split("&")))
-    fitting = [one for one in there if wanted <= set(one.features) or not settings.constraint.isidentifier()]
+    plain = all(word.replace("-", "_").replace(".", "_").isidentifier() for word in wanted)
+    fitting = [one for one in there if not plain or wanted <= set(one.features)]
     if not fitting:
         raise SlurmAway(f"Slurm has no node in partition '{settings.partition}' with '{settings.constraint}'")
     least = min(fitting, key=lambda one: (one.cpus, one.memory_bytes, one.name))
@@ -101,6 +104,8 @@ def fresh_node(nodes: Sequence[SlurmNode], settings: PilotSettings) -> NodeSpec:
     cpus = settings.cpus or min(one.cpus for one in fitting)
     memory = settings.memory_mib * MIB or min(one.memory_bytes for one in fitting)
     devices = devices_of(gres) if settings.gres else ()
+    if settings.simulated and devices:
+        devices = simulated(len(devices), devices[0].model, devices[0].memory_bytes or 80 * GIB)
     return NodeSpec(NodeName("fresh"), Resources(cpus * 1000, memory, 2**60), devices, PoolName(settings.pool))
 
 

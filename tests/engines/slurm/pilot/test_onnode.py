@@ -22,6 +22,12 @@ def test_devices_are_exactly_those_of_the_allocation():
     assert held_devices({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}) == []
 
 
+def test_simulated_devices_are_as_many_as_the_allocation_holds():
+    some = BATCH | {"SLURM_JOB_GPUS": "1,3"}
+    assert offered(some, list, "a100")[-2:] == ["--simulated", "2:a100"]
+    assert offered(BATCH, list, "a100")[-2:] == ["--devices", ""]
+
+
 def test_jobs_do_not_take_themselves_for_the_allocation():
     said = {**BATCH, "CUDA_VISIBLE_DEVICES": "0", "SLURM_CONF": "/etc/slurm.conf", "HOME": "/root", "PMI_RANK": "0"}
     assert without_slurm(said) == {"SLURM_CONF": "/etc/slurm.conf", "HOME": "/root", "PENSTOCK_BOXES": "sessions"}

@@ -135,9 +135,12 @@ def test_a_step_of_slurm_that_dies_ends_its_agent(server):
 def test_allocations_that_come_to_nothing_are_asked_for_ever_more_seldom(server, slurm, tmp_path):
     with flying(slurm, tmp_path, python="/nowhere/python", backoff_s=20) as broken:
         job = broken.run("true")
-        said = until(
-            lambda: "ended before" in (text := broken.client.explain(job).elsewhere) and text, "the problem", 60
-        )
+
+        def said_so() -> str:
+            said = broken.client.explain(job).elsewhere
+            return said if "ended before" in said else ""
+
+        said = until(said_so, "the problem", 60)
         assert "the last ask failed: Slurm job " in said
         assert str(tmp_path / "pilot") in said
         assert "; asked again at " in said

@@ -29,6 +29,11 @@ def test_a_script_asks_for_what_the_settings_say_and_is_known_again():
     assert not any(word.startswith(("--partition", "--gres", "--account")) for word in whole)
 
 
+def test_simulated_devices_have_the_type_of_the_resource():
+    text = script_of(PilotSettings(gres="gpu:a100:4", simulated=True), PLACE, "n", "t", 1)
+    assert " --simulated=a100\n" in text
+
+
 def test_no_word_of_a_path_becomes_a_word_of_the_shell():
     place = Place(Path("/shared/a b;c"), "/opt/py'thon", "/src $x")
     text = script_of(PilotSettings(scratch="/scratch/$(id)"), place, "n", "t", 1)

@@ -49,17 +49,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="onnode")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--scratch", type=Path)
+    parser.add_argument("--simulated", default="")
     parser.add_argument("--warden", type=int, nargs=4, metavar=("AGENT", "TICKS", "STEP", "TICKS"))
     given = parser.parse_args(arguments)
     if given.warden:
         agent, agent_ticks, step, step_ticks = given.warden
         Warden(given.folder, Process(agent, agent_ticks), Process(step, step_ticks)).run()
         return
-    become_agent(given.folder, given.scratch)
+    become_agent(given.folder, given.scratch, given.simulated)
 
 
-def become_agent(folder: Path, scratch: Path | None) -> None:
-    """Wait for the key of this node, and go on as its agent. Exits with 3 where no key comes."""
+def become_agent(folder: Path, scratch: Path | None, simulated: str) -> None:
+    """Wait for the key of this node, and go on as its agent. Exits where no key comes.
+
+    Args:
+        simulated: model of devices that are simulated, as many as the allocation holds; '': they are real.
+    """
     said = dict(os.environ)
     job, number = said.get("SLURM_JOB_ID", ""), said.get("SLURM_NODEID", "0")
     if not job.isdecimal() or not number.isdecimal():
@@ -71,7 +76,7 @@ def become_agent(folder: Path, scratch: Path | None) -> None:
     own.mkdir(mode=0o700, parents=True, exist_ok=True)
     _watched(own)
     words = [str(key), "--data", str(own), "--shared", str(folder), "--foreground"]
-    words += ["--ports", ports_of(int(job), int(number)), *offered(said, _seen)]
+    words += ["--ports", ports_of(int(job), int(number)), *offered(said, _seen, simulated)]
     starts.become("penstock.joining", *words, variables=without_slurm(said))
 
 
@@ -99,13 +104,14 @@ def _seen() -> list[int]:
     return [device.index for device in discovered().devices]
 
 
-def offered(said: Mapping[str, str], seen: Callable[[], Sequence[int]]) -> list[str]:
+def offered(said: Mapping[str, str], seen: Callable[[], Sequence[int]], simulated: str = "") -> list[str]:
     """Return what the node offers, as options: what the allocation holds of it.
 
     Args:
         said: Slurm's variables.
         seen: returns the indexes of the devices that are seen here: all devices of the machine, or, where Slurm lets
             an allocation see its own alone, those.
+        simulated: the model of simulated devices in their place.
     """
     words: list[str] = []
     cpus, each = said.get("SLURM_CPUS_ON_NODE", ""), said.get("SLURM_MEM_PER_CPU", "")
@@ -117,6 +123,8 @@ def offered(said: Mapping[str, str], seen: Callable[[], Sequence[int]]) -> list[
     elif each.isdecimal() and int(each) and cpus.isdecimal():
         words += ["--memory", f"{int(each) * int(cpus)}MiB"]
     held = held_devices(said)
+    if simulated and held:
+        return [*words, "--simulated", f"{len(held)}:{simulated}"]
     there = seen() if held else []
     if len(there) == len(held):
         held = sorted(there)

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.engines.slurm.pilot.settings import PilotSettings
+from penstock.formats.devices import UNTYPED, plain_model
+from penstock.formats.slurm import read_gres
 
 LEAVE_S = 10
 """Slurm sends SIGTERM so long before the end, and up to 30 s earlier, for it looks at limits every 30 s."""
@@ -43,6 +45,12 @@ def directives(settings: PilotSettings, name: str, tag: str, nodes: int, folder:
     return [*words, *settings.options]
 
 
+def _model(gres: str) -> str:
+    """Return the type of `gpu:a100:4`, or a name for devices without one."""
+    found = read_gres(gres)
+    return plain_model(found.kind if found is not None and found.kind else UNTYPED)
+
+
 def script_of(settings: PilotSettings, place: Place, name: str, tag: str, nodes: int) -> str:
     """Return the batch script: on each node it becomes, or starts, our agent, and lasts as long as the agents do.
 
@@ -51,6 +59,7 @@ def script_of(settings: PilotSettings, place: Place, name: str, tag: str, nodes:
     """
     words = [place.python, "-P", "-m", "penstock.engines.slurm.pilot.onnode", str(place.folder)]
     words += [f"--scratch={settings.scratch}"] if settings.scratch else []
+    words += [f"--simulated={_model(settings.gres)}"] if settings.simulated and settings.gres else []
     start = shlex.join(words)
     lines = ["#!/bin/sh", *(f"#SBATCH {word}" for word in directives(settings, name, tag, nodes, place.folder))]
     lines += ["umask 077", "cd /"]

@@ -37,6 +37,8 @@ class PilotSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     constraint: Words = ""
     gres: Words = ""
     """Of each node, such as `gpu:a100:4`."""
+    simulated: bool = False
+    """The devices of `gres` are simulated ones, marked as such everywhere: to try a pilot without any."""
     cpus: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
     """Of each node; 0: whole nodes (`--exclusive`)."""
     memory_mib: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
