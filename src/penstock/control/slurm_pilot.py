@@ -142,7 +142,8 @@ class PilotJobs:
                 continue
             jobs = {job_id for job_id, _ in tuple(state.indexes.load(name).replicas)}
             graces = (job.spec.grace_ms for job_id in jobs if (job := state.jobs.get(job_id)) is not None)
-            found[name] = PilotNode(node.state == "ready", len(jobs), max(graces, default=0), node.draining)
+            grace_ms = max(graces, default=0)
+            found[name] = PilotNode(node.state == "ready", node.state == "lost", len(jobs), grace_ms, node.draining)
         return found
 
     def connected(self) -> frozenset[NodeName]:

@@ -6,7 +6,7 @@ from penstock.engines.slurm.pilot.lent import LentJob
 from penstock.engines.slurm.pilot.server import PilotNode
 
 NAME = NodeName("slurm-5-0")
-READY, BUSY = PilotNode(True, 0, 0, False), PilotNode(True, 1, 0, False)
+READY, BUSY = PilotNode(True, False, 0, 0, False), PilotNode(True, False, 1, 0, False)
 
 
 def job(stage="held", state="RUNNING", **more) -> LentJob:
@@ -68,6 +68,14 @@ def test_idle_is_since_the_last_job_and_only_where_a_node_is_here():
     assert fleet.count({NAME: READY}, 105)[0].idle_since_s == 101
     assert fleet.count({NAME: BUSY}, 106)[0].idle_since_s == 0
     assert fleet.count({NAME: READY}, 107)[0].idle_since_s == 107
+
+
+def test_lost_nodes_are_told_from_those_that_are_on_their_way():
+    fleet = seen(job(nodes=2))
+    lost, joins = PilotNode(False, True, 0, 0, False), PilotNode(False, False, 0, 0, False)
+    assert [(one.joined, one.lost) for one in fleet.count({NAME: lost}, 101)] == [(0, 1)]
+    assert [(one.joined, one.lost) for one in fleet.count({NAME: READY}, 102)] == [(1, 0)]
+    assert [(one.joined, one.lost) for one in fleet.count({NAME: joins}, 103)] == [(0, 0)]
 
 
 def test_an_allocation_whose_nodes_never_came_is_a_failed_ask():

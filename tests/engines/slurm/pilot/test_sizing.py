@@ -70,6 +70,13 @@ def test_an_allocation_whose_nodes_do_not_come_goes_back_and_its_nodes_are_asked
     assert choose(held("1", 2, joined=0), missing=2, now_s=129).returns == ()
 
 
+def test_nodes_that_are_lost_do_not_come_back():
+    gone = Allocation(number="1", nodes=1, phase="held", asked_s=0, began_s=100, lost=1)
+    assert choose(gone, missing=1)[:3] == ((1,), (), ("1",))
+    half = Allocation(number="1", nodes=2, phase="held", asked_s=0, began_s=100, joined=1, lost=1)
+    assert choose(half, missing=1)[:3] == ((1,), (), ())
+
+
 def test_asks_that_fail_are_made_again_later_each_time():
     memory = after_ask(Memory(), 100, ok=False)
     put_off = choose(missing=1, now_s=104, memory=memory)

@@ -102,6 +102,7 @@ class Fleet:
                     asked_s=float(one.job.submit_s),
                     began_s=float(one.job.start_s) if one.job.stage != "asked" else 0.0,
                     joined=len(here),
+                    lost=sum(name in nodes and nodes[name].lost for name in one.names),
                     idle_since_s=one.idle_since_s,
                 )
             )

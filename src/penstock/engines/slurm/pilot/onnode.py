@@ -25,7 +25,7 @@ import msgspec
 from penstock import starts
 from penstock.engines.agent.journal import replay
 from penstock.engines.processes import procfs
-from penstock.engines.processes.boxes import kill_inside
+from penstock.engines.processes.boxes import Box, kill_inside
 from penstock.engines.processes.containment import KIND_VARIABLE
 from penstock.engines.processes.procfs import Process
 from penstock.engines.processes.sessions import SessionContainment
@@ -170,6 +170,7 @@ class Warden:
 
     def __init__(self, own: Path, agent: Process, step: Process) -> None:
         self._own, self._agent, self._step = own, agent, step
+        self._left: list[Box] | None = None
 
     def run(self) -> None:
         while self._agent_lives():
@@ -211,15 +212,20 @@ class Warden:
 
     def _nothing_left(self) -> bool:
         """Kill what is left of the replicas; return whether nothing is."""
-        empty = True
-        for folder in self._folders():
-            with contextlib.suppress(OSError, ValueError, KeyError, msgspec.MsgspecError):
-                sessions = SessionContainment(json.loads((folder / "agent.json").read_bytes())["box_parent"])
-                for known in replay(folder / "journal").values():
-                    leader = Process(known.pid, known.ticks) if known.pid else None
-                    box = sessions.box(f"{folder.name}.{known.key}", known.limits, leader)
-                    empty &= kill_inside(box)
-        return empty
+        empty = [kill_inside(box) for box in self._boxes()]
+        return all(empty)
+
+    def _boxes(self) -> list[Box]:
+        """Return the boxes of all replicas that were not over: always the same, for they count their looks."""
+        if self._left is None:
+            self._left = []
+            for folder in self._folders():
+                with contextlib.suppress(OSError, ValueError, KeyError, msgspec.MsgspecError):
+                    sessions = SessionContainment(json.loads((folder / "agent.json").read_bytes())["box_parent"])
+                    for known in replay(folder / "journal").values():
+                        leader = Process(known.pid, known.ticks) if known.pid else None
+                        self._left.append(sessions.box(f"{folder.name}.{known.key}", known.limits, leader))
+        return self._left
 
 
 if __name__ == "__main__":

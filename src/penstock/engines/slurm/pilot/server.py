@@ -12,7 +12,8 @@ class PilotNode(NamedTuple):
     """A node of an allocation, as the log has it."""
 
     ready: bool
-    """It takes work, or would: it has joined and is not lost."""
+    """It has joined, and is not lost."""
+    lost: bool
     jobs: int
     """Replicas that hold places there."""
     grace_ms: int

@@ -32,6 +32,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     began_s: float = 0.0
     joined: int = 0
     """How many of its nodes are here."""
+    lost: int = 0
+    """How many were here and are lost: they do not come back."""
     idle_since_s: float = 0.0
     """Since when none of its nodes has run a job; 0: one runs."""
 
@@ -76,7 +78,7 @@ def decide(
     returns = _returned(settings, held, asked, now_s)
     kept = [one for one in held if one.number not in returns]
     have = sum(one.nodes for one in kept)
-    coming = sum(one.nodes for one in asked) + sum(max(0, one.nodes - one.joined) for one in kept)
+    coming = sum(one.nodes for one in asked) + sum(max(0, one.nodes - one.joined - one.lost) for one in kept)
     joined = sum(min(one.joined, one.nodes) for one in kept)
     wanted = max(missing, settings.nodes_min - joined)
     surplus = coming - wanted
@@ -115,8 +117,9 @@ def _parts(count: int, most: int) -> tuple[int, ...]:
 def _returned(
     settings: PilotSettings, held: Sequence[Allocation], asked: Sequence[Allocation], now_s: float
 ) -> tuple[str, ...]:
-    """Return allocations to give back: first those whose nodes have not come, then idle ones, the oldest first."""
-    lame = [one for one in held if not one.joined and one.began_s and now_s - one.began_s >= settings.join_s]
+    """Return allocations to give back: those whose nodes have not come or are lost, then idle ones, oldest first."""
+    late = [one for one in held if one.began_s and now_s - one.began_s >= settings.join_s]
+    lame = [one for one in held if not one.joined and (one.lost or one in late)]
     found = [one.number for one in lame]
     left = sum(one.nodes for one in (*held, *asked)) - sum(one.nodes for one in lame)
     idle = [one for one in held if one.joined and one.idle_since_s and now_s - one.idle_since_s >= settings.idle_s]
