@@ -24,7 +24,7 @@ class Flying(Server):
     """A server whose nodes Slurm lends."""
 
     def __init__(self, slurm: SlurmCluster, root: Path, **settings: Any) -> None:
-        declared = cluster_file(0, lease_ttl="10s", lease_margin="3s")
+        declared = cluster_file(0)
         super().__init__(root, declared, slurm=True, pilot=QUICK | settings)
         self.slurm = slurm
 
