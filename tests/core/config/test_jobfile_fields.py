@@ -9,6 +9,7 @@ from penstock.core.config.ask import PLACEMENTS, SHAPE
 from penstock.core.config.job import job_schema, parse_request, request_schema
 from penstock.core.config.job_fields import FIELDS
 from penstock.core.lifecycle.requests import NewJob
+from penstock.core.model.containers import ImageAsk, Mount
 from penstock.core.model.environments import PythonSpec
 from penstock.core.model.jobs import CheckpointSpec, Dependency, GangAsk, GroupAsk, Input, JobSpec, Topology
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
@@ -58,6 +59,14 @@ EXAMPLES = {
         ("2m", lambda e: e.spec.hang_limit_ms, 120_000),
         ("15m", lambda e: e.spec.hang_limit_ms, 900_000),
         ("0s", lambda e: (e.spec.hang_limit_ms, e.spec.effective_hang_limit_ms), (0, 0)),
+    ],
+    "image": [
+        ("python:3.11", lambda e: e.spec.image, ImageAsk("python:3.11")),
+        (
+            {"name": "a", "pull": "never", "runtime": "podman", "mounts": ["/x:/y:ro"]},
+            lambda e: e.spec.image,
+            ImageAsk("a", "never", "podman", (Mount("/x", "/y", read_only=True),)),
+        ),
     ],
     "inputs": [
         ({"a": "s3://b/x/"}, lambda e: e.spec.inputs, (Input("a", "s3://b/x/"),)),

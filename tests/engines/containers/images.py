@@ -49,20 +49,20 @@ def unpacked(folder: Path) -> Path:
     """Return a folder with the image in it."""
     root = folder / "image"
     if not root.exists():
-        with tarfile.open(fileobj=io.BytesIO(_archive())) as archive:
-            archive.extractall(root, filter="tar")
+        with tarfile.open(fileobj=io.BytesIO(archive())) as opened:
+            opened.extractall(root, filter="tar")
     return root
 
 
 @functools.cache
 def imported() -> str:
     """Return the name of the image in this machine's Podman, root's or the caller's."""
-    subprocess.run(["podman", "import", "--quiet", "-", NAME], input=_archive(), check=True, capture_output=True)
+    subprocess.run(["podman", "import", "--quiet", "-", NAME], input=archive(), check=True, capture_output=True)
     return NAME
 
 
 @functools.cache
-def _archive() -> bytes:
+def archive() -> bytes:
     busybox = Path(shutil.which("busybox") or "/bin/busybox").read_bytes()
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as archive:

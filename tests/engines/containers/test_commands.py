@@ -51,9 +51,10 @@ def test_apptainer_shows_devices_by_the_vendors_flag():
 
 
 def test_charliecloud_is_a_plain_command():
-    assert words(Runtime("charliecloud", "ch-run"), FOLDER) == (
-        "ch-run --bind=/data/jobs/7/work:/data/jobs/7/work --bind=/sets:/in/sets --cd=/data/jobs/7/work "
-        "/images/train --"
+    assert words(Runtime("charliecloud", "ch-run"), replace(FOLDER, root="/roots/7")) == (
+        "ch-run --bind=/images/train/etc:/etc --bind=/images/train/init:/init --bind=/images/train/usr:/usr "
+        "--bind=/images/train/data/old:/data/old --bind=/images/train/data/jobs/7/x:/data/jobs/7/x "
+        "--bind=/data/jobs/7/work:/data/jobs/7/work --bind=/sets:/in/sets --cd=/data/jobs/7/work /roots/7 --"
     )
 
 

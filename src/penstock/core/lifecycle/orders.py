@@ -1,7 +1,10 @@
 """Orders to nodes: derived from the state, so that a lost order is simply derived again."""
 
+from msgspec.structs import replace
+
 from penstock.core.cycle.verify import verify
 from penstock.core.lifecycle.health import nodes_to_check
+from penstock.core.lifecycle.images import allowed_runtimes
 from penstock.core.lifecycle.ports import free_port
 from penstock.core.lifecycle.reports import current, foreign
 from penstock.core.lifecycle.transaction import Transaction
@@ -145,7 +148,7 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         setup=spec.setup,
         preparing_limit_ms=settings.preparing_limit_ms if _prepared(spec) else 0,
         environments_kept_gib=settings.environments_kept_gib if _prepared(spec) else 0,
-        image=spec.image,
+        image=replace(spec.image, among=allowed_runtimes(settings)) if spec.image is not None else None,
         mps=_runs_through_mps(state, job, replica),
     )
 

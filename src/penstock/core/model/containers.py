@@ -34,6 +34,8 @@ class ImageAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     runtime: AnyRuntime = ""
     """Empty: what the node has."""
     mounts: tuple[Mount, ...] = ()
+    among: tuple[str, ...] = ()
+    """Runtimes that the cluster allows, in orders to nodes; none: all."""
 
     @property
     def is_folder(self) -> bool:

@@ -32,6 +32,8 @@ class Runtime(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of each of its commands."""
     create: tuple[str, ...] = ()
     """Of each container, such as the limits without which none starts on this machine."""
+    shared: tuple[str, ...] = ("--ipc=host",)
+    """By which its programs share memory with others of the node."""
     held: Held = "inside"
     """Where processes of a container are: in control groups below those of who starts it, in the same, or in those of
     a daemon."""
@@ -66,6 +68,8 @@ class Container(msgspec.Struct, frozen=True, omit_defaults=True):
     """By their CDI names."""
     user: ContainerUser | None = None
     """None: root inside, which is the agent's user where the runtime is rootless."""
+    root: str = ""
+    """For Charliecloud: a folder with the mount points of all that is shown (`roots.py`)."""
     rootfs: bool = False
     """`image` is a folder."""
     environment_file: str = ""
@@ -77,7 +81,7 @@ def created(runtime: Runtime, container: Container) -> list[str]:
     """Return the words by which Podman or Docker make a container; `--env-file` is where the keeper adds to them."""
     words = [runtime.program, *runtime.options, "create", "--name", container.name]
     words += ["--label", f"{NODE_LABEL}={container.node}", "--label", f"{NAME_LABEL}={container.name}"]
-    words += ["--pull=never", "--network=host", "--ipc=host", "--uts=host", "--no-healthcheck", *runtime.create]
+    words += ["--pull=never", "--network=host", *runtime.shared, "--uts=host", "--no-healthcheck", *runtime.create]
     if runtime.kind == "podman":
         words += ["--log-driver=passthrough", "--systemd=false", "--sdnotify=ignore", "--http-proxy=false"]
         words += [
@@ -180,15 +184,17 @@ def prefix(
     """
     match runtime.kind:
         case "charliecloud":
-            binds = [f"--bind={mount.source}:{mount.target}" for mount in container.mounts]
-            return [runtime.program, *runtime.options, *binds, f"--cd={container.workdir}", container.image, "--"]
+            shown = [f"--bind={one.source}:{one.path}" for one in layers(container, inside) if one.kind == "shown"]
+            binds = [*shown, *(f"--bind={mount.source}:{mount.target}" for mount in container.mounts)]
+            return [runtime.program, *runtime.options, *binds, f"--cd={container.workdir}", container.root, "--"]
         case "apptainer":
             binds = [f"--bind={mount}" for mount in container.mounts]
             gpus = [{"nvidia": "--nv", "amd": "--rocm"}[one] for one in vendors if one in ("nvidia", "amd")]
             words = [runtime.program, "--silent", "exec", "--no-home", "--no-mount=cwd", *gpus, *binds]
             return [*words, f"--pwd={container.workdir}", *runtime.options, container.image]
         case "bubblewrap":
-            words = [runtime.program, *runtime.options, *_layers(container, inside)]
+            words = [runtime.program, *runtime.options]
+            words += [word for layer in layers(container, inside) for word in _bwrap(layer)]
             words += ["--proc", "/proc", "--dev-bind", "/dev", "/dev", "--bind", "/tmp", "/tmp"]  # noqa: S108
             for mount in container.mounts:
                 words += ["--ro-bind" if mount.read_only else "--bind", mount.source, mount.target]
@@ -197,13 +203,22 @@ def prefix(
             raise ValueError(f"{runtime.kind} keeps its containers by a daemon")
 
 
-def _layers(container: Container, inside: Callable[[str], Iterable[str]]) -> list[str]:
-    """Return what shows an image as the root, read-only, where nothing can be added to it: folders on the way to a
-    mount are made anew, and filled with what the image has in them.
+class Layer(NamedTuple):
+    """One step that shows an image as the root: a folder that is made, a link, or something of the image."""
+
+    kind: Literal["folder", "link", "shown"]
+    path: str
+    source: str = ""
+    """Of what is shown; the target of a link."""
+
+
+def layers(container: Container, inside: Callable[[str], Iterable[str]]) -> list[Layer]:
+    """Return what shows an image as the root where nothing can be added to it: folders on the way to a mount are made
+    anew, and filled with what the image has in them.
     """
     ways = {str(parent) for mount in container.mounts for parent in PurePosixPath(mount.target).parents} - {"/"}
-    targets = {mount.target for mount in container.mounts} | {"/proc", "/dev", "/tmp"}  # noqa: S108
-    words: list[str] = []
+    targets = {mount.target for mount in container.mounts} | {"/proc", "/dev", "/sys", "/tmp"}  # noqa: S108
+    found: list[Layer] = []
     left = [""]
     while left:
         folder = left.pop(0)
@@ -213,13 +228,20 @@ def _layers(container: Container, inside: Callable[[str], Iterable[str]]) -> lis
             if path in targets and entry.endswith("/"):
                 continue
             if path in ways and entry.endswith("/"):
-                words += ["--dir", path]
+                found.append(Layer("folder", path))
                 left.append(path)
             elif is_link:
-                words += ["--symlink", target, path]
+                found.append(Layer("link", path, target))
             else:
-                words += ["--ro-bind", f"{container.image}{path}", path]
-    return words
+                found.append(Layer("shown", path, f"{container.image}{path}"))
+    return found
+
+
+_BWRAP = {"folder": "--dir", "link": "--symlink", "shown": "--ro-bind"}
+
+
+def _bwrap(layer: Layer) -> list[str]:
+    return [_BWRAP[layer.kind], *([layer.source] if layer.source else []), layer.path]
 
 
 def renumbered(variables: Mapping[str, str], names: Iterable[str], count: int) -> dict[str, str]:

@@ -17,7 +17,8 @@ from penstock.engines.agent.preparation import Contribution, Done, NotPrepared, 
 from penstock.engines.containers import start
 from penstock.engines.containers.commands import BY_FOLDER, BY_NAME, KEPT, Runtime
 from penstock.engines.containers.probe import Ran, probed
-from penstock.engines.processes.accounts import may_switch, private
+from penstock.engines.containers.roots import remove_root
+from penstock.engines.processes.accounts import account_of, may_switch, private
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.spawn import base_environment
 from penstock.privatefiles import PASSED
@@ -46,7 +47,7 @@ class Images(Preparer):
 
     def key(self, order: StartReplica) -> str:
         ask = _asked(order)
-        return f"{ask.runtime} {ask.pull} {ask.name} {ask.mounts}"
+        return f"{ask.runtime} {ask.pull} {ask.name} {ask.mounts} {ask.among}"
 
     def prepare(self, job: Preparation) -> Contribution:
         ask = _asked(job.order)
@@ -69,6 +70,8 @@ class Images(Preparer):
         left = [key for key in sorted(gone) if (folder / f"{key}.json").exists()]
         for runtime in runtimes[:1] if left else ():
             start.remove_records(runtime, [start.container_name(self._data, key) for key in left])
+        for key in gone:
+            remove_root(start.root_of(self._data, self._node, key))
         for key in left:
             for path in folder.glob(f"{key}.*"):
                 path.unlink(missing_ok=True)
@@ -77,9 +80,12 @@ class Images(Preparer):
         """Return the runtime for an image. Raises: NotPrepared."""
         found = {one.kind: one for one in self._found(job)}
         kinds: Sequence[str] = (ask.runtime,) if ask.runtime else BY_FOLDER if ask.is_folder else BY_NAME
+        kinds = [kind for kind in kinds if not ask.among or kind in ask.among]
         working = [found[kind] for kind in kinds if kind in found and not found[kind].problem]
         if working:
             return working[0]
+        if not kinds:
+            raise NotPrepared(f"the cluster allows none of the runtimes for it: {', '.join(ask.among)}", JOBS_FAULT)
         problems = [f"{kind}: {found[kind].problem}" for kind in kinds if kind in found]
         what = ask.runtime or f"runtime for {'folders' if ask.is_folder else 'images'}"
         raise NotPrepared("; ".join(problems) or f"node {self._node} has no {what}")
@@ -93,7 +99,7 @@ class Images(Preparer):
                 folder = private(self._data.containers(self._node), PASSED)
 
                 def run(words: Sequence[str], *, agent: bool = False) -> Ran:
-                    done = _as_agent(job, words) if agent else job.run(words, visible=False, capture=True)
+                    done = _as_agent(job, words, account="" if agent else job.account)
                     return Ran(done.ended.code, done.output.decode(errors="replace"))
 
                 self._runtimes[own] = probed(run, folder, root=may_switch(), grouped=job.grouped)
@@ -102,11 +108,11 @@ class Images(Preparer):
             return self._runtimes[own]
 
 
-def _as_agent(job: Preparation, words: Sequence[str]) -> Done:
-    """Run a command as the agent does: nothing of the job's environment may reach it."""
-    variables = {"USER": "root", **base_environment(os.environ, None)}
+def _as_agent(job: Preparation, words: Sequence[str], account: str = "") -> Done:
+    """Run a command as the agent does, or as an account: nothing of the job's environment may reach it."""
+    variables = {"USER": start.own_name(), **base_environment(os.environ, account_of(account) if account else None)}
     variables |= {name: os.environ[name] for name in ("XDG_RUNTIME_DIR",) if name in os.environ}
-    return job.run(words, env=variables, account="", visible=False, capture=True)
+    return job.run(words, env=variables, account=account, visible=False, capture=True)
 
 
 def _asked(order: StartReplica) -> ImageAsk:

@@ -27,6 +27,7 @@ from typing import Any
 
 NEVER_RAN_CODE = 126
 NOT_FOUND_CODE = 127
+KILLED_CODE = 128 + signal.SIGKILL
 ENVIRONMENT = 4
 PR_SET_CHILD_SUBREAPER = 36
 TOP = "/sys/fs/cgroup"
@@ -37,7 +38,7 @@ LOOK_S = 0.05
 REPORT_S = 10.0
 """How long the runtime may take to report the end of a program that has ended."""
 STEP_S = 60.0
-"""How long the runtime may take for one step; over a loaded disk it takes seconds."""
+"""How long the runtime may take for one step."""
 TEXT_MAX = 2_000
 NOT_FOUND = ("executable file not found", "executable file `", "no such file or directory")
 NOT_EXECUTABLE = ("permission denied", "exec format error", "is a directory")
@@ -172,15 +173,14 @@ class Keeper:
             if not self._first:
                 raise Failed("the runtime does not say which process it has started")
             return 0
-        text = last_error(said)
         program, lowered = self._plan["program"], said.lower()
-        if any(sign in lowered for sign in NOT_FOUND) and program in said:
+        if program in said and any(sign in lowered for sign in NOT_FOUND):
             print(f"penstock: the image has no program '{program}'", file=sys.stderr, flush=True)
             return NOT_FOUND_CODE
         if any(sign in lowered for sign in NOT_EXECUTABLE) and program in said:
             print(f"penstock: '{program}' of the image cannot be executed", file=sys.stderr, flush=True)
             return NEVER_RAN_CODE
-        raise Failed(f"its container could not be started: {text}")
+        raise Failed(f"its container could not be started: {last_error(said)}")
 
     def _move_in(self) -> None:
         """Let the box's own limits and counters see the program, not only those of a group below."""
@@ -223,7 +223,8 @@ class Keeper:
         while True:
             self._reap(codes)
             if self._conmon in codes and codes[self._conmon] >= 0:
-                return 128 + self._killed_by if self._killed_by else codes[self._conmon]
+                code = codes[self._conmon]
+                return 128 + self._killed_by if self._killed_by and code == KILLED_CODE else code
             if self._first in codes:
                 code = codes[self._first]
                 return code if code >= 0 else 128 - code

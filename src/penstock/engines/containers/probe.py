@@ -19,9 +19,12 @@ from penstock import starts
 from penstock.core.model.containers import Mount, RuntimeKind
 from penstock.engines.containers import keeper
 from penstock.engines.containers.commands import KEPT, Container, Runtime, plan, prefix
+from penstock.engines.containers.roots import FILES, FOLDERS
 
 TRIED: tuple[RuntimeKind, ...] = ("podman", "charliecloud", "apptainer", "bubblewrap")
 TRIES_MAX = 8
+WITHOUT_QUEUES = ("--ipc=private", "--volume=/dev/shm:/dev/shm")
+"""Of a machine without POSIX message queues."""
 NPROC_PARTS = (1, 2, 4)
 """Of the limit of processes: what starts containers may have lowered its own."""
 PROGRAMS = {
@@ -92,8 +95,10 @@ def _run_true(runtime: Runtime, run: Run, folder: Path, *, grouped: bool) -> Ran
     environment, pid, conmon = (str(folder.parent / f"{name}.{one}") for one in ("environment", "pid", "conmon"))
     trial = Container(name, "trial", str(folder), _TRUE, "/", mounts, rootfs=True)
     trial = replace(trial, environment_file=environment, pid_file=pid, conmon_file=conmon)
+    if runtime.kind == "charliecloud":
+        trial = replace(trial, root=str(folder))
     if runtime.kind not in KEPT:
-        return run([*prefix(runtime, trial, inside=listing(folder)), *_TRUE])
+        return run([*prefix(runtime, trial, inside=none if trial.root else listing(folder)), *_TRUE])
     file, unknown, output = (folder.parent / f"{name}.{what}" for what in ("json", "unknown", "output"))
     for left in (unknown, output):
         left.unlink(missing_ok=True)
@@ -115,6 +120,8 @@ def _next(runtime: Runtime, said: str) -> Runtime | None:
         return replace(runtime, create=ways[at]) if at < len(ways) else None
     if runtime.kind != "podman":
         return None
+    if "mqueue" in text and runtime.shared != WITHOUT_QUEUES:
+        return replace(runtime, shared=WITHOUT_QUEUES)
     if ("systemd" in text or "dbus" in text) and "--cgroup-manager" not in runtime.options:
         return replace(runtime, options=(*runtime.options, "--cgroup-manager", "cgroupfs"))
     if "outside of the control groups" in text and runtime.held == "below":
@@ -147,8 +154,10 @@ def _real_parts() -> list[Path]:
 def _trial_folder(folder: Path) -> Path:
     """Return a folder in which this machine's programs can be mounted."""
     root = folder / "root"
-    for name in ("usr", "dev", "proc", "sys", "tmp", "etc", "run", "mnt"):
+    for name in ("usr", *FOLDERS):
         (root / name).mkdir(mode=0o755, parents=True, exist_ok=True)
+    for name in FILES:
+        (root / name).touch(0o644)
     for part in _PARTS:
         there, here = Path("/", part), root / part
         if there.is_symlink() and not here.is_symlink():
@@ -158,6 +167,11 @@ def _trial_folder(folder: Path) -> Path:
     for path in (folder, root):
         path.chmod(0o755)
     return root
+
+
+def none(_: str) -> list[str]:
+    """Return what lists a folder as empty: all that is shown are the mounts."""
+    return []
 
 
 def listing(image: Path) -> Callable[[str], list[str]]:

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ from penstock.engines.containers.commands import (
     renumbered,
 )
 from penstock.engines.containers.probe import listing
+from penstock.engines.containers.roots import make_root
 from penstock.engines.processes.accounts import UserAccount, private
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import REPLICA_MARK
@@ -68,6 +70,19 @@ def container_name(data: DataFolder, key: ReplicaKey | str) -> str:
     return f"penstock-{hashlib.sha256(str(data.root).encode()).hexdigest()[:8]}-{key}"
 
 
+def own_name() -> str:
+    """Return the name of the agent's user, by which Podman looks for its subordinate users."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def root_of(data: DataFolder, node: str, key: ReplicaKey | str) -> Path:
+    """Return the folder of mount points of a replica under Charliecloud."""
+    return data.containers(node) / f"{key}.root"
+
+
 def in_container(
     order: StartReplica,
     devices: Sequence[Device],
@@ -101,9 +116,14 @@ def in_container(
     )
     if chosen.runtime.kind in KEPT:
         return _kept(order, data, chosen, container, inside, environment[REPLICA_MARK], gates)
+    show = listing(Path(chosen.image))
+    if chosen.runtime.kind == "charliecloud":
+        root = root_of(data, chosen.node, order.key)
+        make_root(root, container, show)
+        container = msgspec.structs.replace(container, root=str(root))
     vendors = sorted({device.vendor for device in devices if not device.simulated})
-    words = prefix(chosen.runtime, container, vendors=vendors, inside=listing(Path(chosen.image)))
-    inside = {"PATH": PATH_INSIDE, "USER": "root", **inside}
+    words = prefix(chosen.runtime, container, vendors=vendors, inside=show)
+    inside = {"PATH": PATH_INSIDE, "USER": own_name(), **inside}
     gated = Gated(
         (*words, *order.command), inside, own, str(data.checkpoints(job_id)), data.never_ran(order.key), gates
     )
@@ -136,6 +156,7 @@ def _kept(
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
         json.dump(way, opened)
     outside = {**base_environment(os.environ, None), REPLICA_MARK: mark}
+    outside.setdefault("USER", own_name())
     outside |= {name: os.environ[name] for name in ("XDG_RUNTIME_DIR",) if name in os.environ}
     words = (sys.executable, "-I", "-S", keeper.__file__, str(file))
     gated = Gated(words, outside, "/", "/", never_ran, gates)
