@@ -28,12 +28,13 @@ def begun(w: World, devices: int = 4, **fields) -> None:
         w.drain(name, on=False)
 
 
-def moved_on(w: World, *, saved_step: int = 0, code: int = 0) -> None:
+def moved_on(w: World, *, saved_step: int = 0, code: int | None = 0, **how) -> None:
     """Let job 1 leave node a, which is closed to new work then."""
     if saved_step:
         w.emit(ev.CheckpointSaved(1, w.attempt(1).number, saved_step))
-    w.drain("a", evict=code == 0)
-    w.exit_replica(1, 0, code, stop_sent=code == 0)
+    asked = code in (0, None)
+    w.drain("a", evict=asked)
+    w.exit_replica(1, 0, code, stop_sent=asked, **how)
     w.now += 60_000
 
 
@@ -49,6 +50,20 @@ def test_a_job_goes_on_where_what_it_has_saved_is_reached(fields):
     moved_on(w, **fields)
     w.run(1)
     assert w.where(1) == "c"
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "signal", "node"),
+    [(CheckpointSpec(interval_ms=5), 15, "c"), (CheckpointSpec(), 15, "b"), (CheckpointSpec(interval_ms=5), 9, "b")],
+    ids=["a shell around it", "says nothing of saving", "killed"],
+)
+def test_a_job_that_dies_of_the_stop_signal_has_saved_if_it_says_that_it_does(checkpoint, signal, node):
+    w = world(a="x", b="node:b", c="x")
+    begun(w, checkpoint=checkpoint)
+    moved_on(w, code=None, signal=signal)
+    w.drain("c", on=node != "c")
+    w.run(1)
+    assert w.where(1) == node
 
 
 def test_a_job_waits_for_its_checkpoint_and_says_so():

@@ -9,10 +9,12 @@ from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import AttemptAllocated, AttemptEnded, DeviceShared, DeviceShareEnded
 from penstock.core.model.gang import PartedFrom
 from penstock.core.model.ids import JobId, NodeName, Rank
-from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica
+from penstock.core.model.jobs import Attempt, CheckpointSpec, ExitInfo, Job, Replica
 from penstock.core.model.pairing import PARTED_MAX
 from penstock.core.state import tables
 from penstock.core.state.failures import next_failure
+
+SIGKILL = 9
 
 
 def begun(event: AttemptAllocated, time_ms: int, nodes: Mapping[NodeName, Node]) -> Attempt:
@@ -67,16 +69,27 @@ def ended(attempt: Attempt, exits: Iterable[tuple[Rank, ExitInfo]], how: str, ti
     return tuple(replicas)
 
 
+def _has_saved(job: Job, attempt: Attempt) -> bool:
+    """Return whether an attempt is believed to have saved when it left: by ADR 4, or as its job says that it does.
+
+    The shell around a program that saves dies of the signal itself.
+    """
+    if not attempt.running_ms or not attempt.leaving:
+        return False
+    exits = [replica.exit for replica in attempt.replicas]
+    if all(one is not None and one.ok for one in exits):
+        return True
+    says = job.spec.checkpoint != CheckpointSpec()
+    return says and all(one is not None and one.stop_sent and one.signal != SIGKILL for one in exits)
+
+
 def over(job: Job, attempt: Attempt, event: AttemptEnded, time_ms: int) -> Job:
     """Return the job after its attempt has ended. Raises: BrokenInvariant where a replica still holds its place."""
     if any(r.holds for r in attempt.replicas):
         raise BrokenInvariant(f"job {job.id}: attempt {attempt.number} ended while replicas hold places")
     worst = next((r.exit for r in attempt.replicas if r.exit and not r.exit.ok), attempt.replicas[0].exit)
     step = max(job.progress.step, event.step)
-    kept = (
-        bool(attempt.running_ms) and attempt.leaving and all(r.exit is not None and r.exit.ok for r in attempt.replicas)
-    )
-    storage = attempt.storage if kept else job.progress.storage  # it left as it was asked to: it has saved
+    storage = attempt.storage if _has_saved(job, attempt) else job.progress.storage
     width = max(job.ask.device_total, len(attempt.replicas))
     return replace(
         job,
