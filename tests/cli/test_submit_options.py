@@ -6,6 +6,7 @@ import pytest
 
 from penstock.cli.errors import UsageError
 from penstock.cli.shape import JobShape, device_ask
+from penstock.core.model.errors import InvalidInput
 from tests.server.harness import Jobs
 
 
@@ -36,6 +37,13 @@ def test_every_option_becomes_its_field():
         "topology": "same_rack", "pool": "gpu", "workdir": "/srv", "setup": ["make", "cp a b"],
         "python": {"requirements": "needs.txt"},
     }  # fmt: skip
+
+
+def test_inputs_are_paths_with_an_url_each():
+    shape = JobShape(inputs=["data/train=s3://b/train/", "m=https://host/m?a=b"])
+    assert shape.fields() == {"inputs": {"data/train": "s3://b/train/", "m": "https://host/m?a=b"}}
+    with pytest.raises(InvalidInput, match="--input is 's3://b/x', expected NAME=VALUE"):
+        JobShape(inputs=["s3://b/x"]).fields()
 
 
 def test_a_snapshot_is_a_working_directory_and_there_is_one(tmp_path):

@@ -9,6 +9,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "penstock submit --array 0-9%4 --priority low -- python train.py",
         "penstock submit --after-ok 1 --label stage=eval -- python eval.py",
         "penstock submit --snapshot src -- python train.py",
+        "penstock submit --input data/train=s3://bucket/train/ -- python train.py",
         "penstock submit --snapshot src --requirements requirements.txt --setup 'make kernels' -- python train.py",
     ),
     "sbatch": (

@@ -63,6 +63,9 @@ class JobShape(NamedTuple):
     snapshot: Annotated[
         str | None, typer.Option("--snapshot", metavar="DIR", help="Send this folder, and start in it on the nodes.")
     ] = None
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", metavar="PATH=URL", help="Fetch this before the start; repeatable.")
+    ] = None
     image: Annotated[
         str | None, typer.Option("--image", metavar="NAME", help="Container image that its replicas run in.")
     ] = None
@@ -86,7 +89,7 @@ class JobShape(NamedTuple):
     def fields(self) -> dict[str, Any]:
         """Return the job-file fields that were given. Raises: InvalidInput."""
         apart = {"env", "secrets", "labels", "devices", "model", "replicas", "after_ok", "array", "priority"}
-        apart |= {"workdir", "snapshot", "requirements"}
+        apart |= {"workdir", "snapshot", "requirements", "inputs"}
         given = {name: value for name, value in self._asdict().items() if value is not None and name not in apart}
         if self.secrets:
             given["secrets"] = {one.partition("=")[0]: one.partition("=")[2] or one for one in self.secrets}
@@ -103,6 +106,8 @@ class JobShape(NamedTuple):
             given["after_ok"] = [int(word) if word.isdecimal() else word for word in names]
         if self.labels:
             given["labels"] = pairs("--label", self.labels)
+        if self.inputs:
+            given["inputs"] = pairs("--input", self.inputs)
         if self.workdir is not None:
             given["workdir"] = str(Path(self.workdir).absolute())
         if self.snapshot is not None:
