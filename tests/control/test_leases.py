@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.control import messages as msg
 from penstock.core.model.events import NodeLost
@@ -123,3 +124,15 @@ def test_the_node_ends_its_processes_before_the_server_gives_them_away(there, ba
     while rig.state.nodes["a"].state != "lost":
         rig.wait(50)
     assert brain.lease_over(rig.clock.now - MARGIN_MS + 50)
+
+
+def test_a_shortened_lease_holds_for_an_agent_from_its_next_hello_on():
+    rig = Rig("a")
+    settings = replace(rig.state.config.settings, lease_ttl_ms=TTL_MS // 2)
+    rig.ask(msg.Configure(replace(rig.state.config, settings=settings), "ann"))
+    rig.report("a")
+    assert rig.controller.leases.left_ms("a", rig.clock.now) == TTL_MS
+    rig.ask(rig.hello("a"))
+    assert rig.controller.leases.left_ms("a", rig.clock.now) == TTL_MS
+    rig.report("a")
+    assert rig.controller.leases.left_ms("a", rig.clock.now) == TTL_MS // 2

@@ -388,7 +388,7 @@ class Controller:
         silent_ms = self.leases.silent_ms(request.spec.name, now_ms)
         reports.on_hello(tx, request.spec, request.incarnation, tx.now_ms - silent_ms if silent_ms is not None else 0)
         settings = self.state.config.settings
-        self.leases.begin(request.spec.name, request.incarnation, self._lease_ends_ms(), now_ms)
+        self.leases.begin(request.spec.name, request.incarnation, settings.lease_ttl_ms, now_ms)
         return msg.Welcome(self.epoch, settings.lease_ttl_ms - settings.lease_margin_ms, settings.heartbeat_ms)
 
     def _report(self, tx: Transaction, report: NodeReport) -> msg.Reply:
@@ -399,7 +399,8 @@ class Controller:
             return msg.ReportTaken(report.seq, ())
         lease.last_seq = report.seq
         report = heard(self.state, report, self._clock.unix_ms())
-        lease.deadline_ms, lease.heard_ms = self._lease_ends_ms(), self._clock.monotonic_ms()
+        lease.heard_ms = self._clock.monotonic_ms()
+        lease.deadline_ms = max(self._lease_ends_ms(), lease.heard_ms + lease.ttl_ms)
         for seen in report.progress:
             if seen.kind == "progress":
                 self.reached[seen.key.job_id] = seen.step

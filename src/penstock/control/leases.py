@@ -20,6 +20,9 @@ class Lease(msgspec.Struct):
     deadline_ms: int
     heard_ms: int
     """When the node was last heard, or the lease began."""
+    ttl_ms: int = 0
+    """For how long after a report it lasts, as its agent was told in its last hello: a setting that is shortened holds
+    for agents from their next hello on, which the old one outlives until then. 0: it has said none yet."""
     last_seq: int = 0
     """Number of the last report that counted."""
 
@@ -42,12 +45,13 @@ class Leases:
                 same = known is not None and known.incarnation == node.incarnation
                 self._of[name] = known if known and same else Lease(node.incarnation, deadline_ms, now_ms)
 
-    def begin(self, name: NodeName, incarnation: Incarnation, deadline_ms: int, now_ms: int) -> None:
-        """Begin a lease for an agent that has said hello, unless it has one."""
+    def begin(self, name: NodeName, incarnation: Incarnation, ttl_ms: int, now_ms: int) -> None:
+        """Begin a lease for an agent that has said hello, unless it has one: that lasts as it did until it reports."""
         known = self._of.get(name)
         if known is None or known.incarnation != incarnation:
-            lease = self._of[name] = Lease(incarnation, deadline_ms, now_ms)
-            self._quiet_until_ms = min(self._quiet_until_ms, self._ends_ms(lease))
+            known = self._of[name] = Lease(incarnation, now_ms + ttl_ms, now_ms)
+            self._quiet_until_ms = min(self._quiet_until_ms, self._ends_ms(known))
+        known.ttl_ms = ttl_ms
 
     def prolong(self, nodes: Iterable[tuple[NodeName, Incarnation]], deadline_ms: int, now_ms: int) -> None:
         """Prolong the leases of nodes that were heard, where their incarnation has one."""

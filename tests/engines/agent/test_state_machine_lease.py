@@ -2,7 +2,9 @@
 
 import pytest
 
+from penstock.core.model.ids import Epoch
 from penstock.core.model.jobs import ExitInfo
+from penstock.engines.agent.protocol import ServerWelcome
 from penstock.engines.agent.state_machine import LEASE_OVER, KillAll
 from tests.engines.agent.builders import KEY, LEASE_MS, Agent
 
@@ -77,3 +79,11 @@ def test_the_lease_stands_still_while_surely_no_server_lives():
 def test_a_new_worker_keeps_the_lease_of_the_old_one():
     agent = Agent(leased=False, lease_until_ms=700)
     assert (agent.agent_state.lease_over(699), agent.agent_state.lease_over(700)) == (False, True)
+
+
+def test_a_shorter_lease_holds_from_the_welcome_on_and_a_longer_one_from_the_next_report():
+    state = Agent().agent_state
+    state.on_welcome(ServerWelcome(Epoch(1), 9, 10 * LEASE_MS, 100), LEASE_MS - 10)
+    assert state.lease_until_ms == LEASE_MS
+    state.on_welcome(ServerWelcome(Epoch(1), 10, 5, 100), LEASE_MS - 10)
+    assert state.lease_until_ms == LEASE_MS - 5

@@ -160,9 +160,7 @@ class AgentState:
         self.lease_ms = 10_000
         self.lease_until_ms = lease_until_ms
         """Until when processes may live; None before the first acknowledged report."""
-        self._epoch = Epoch(0)
-        self._session = 0
-        self._taken_seq = 0
+        self._epoch, self._session, self._taken_seq = Epoch(0), 0, 0
         self._report_seq = first_report
         self._sent: dict[int, int] = {}
         self._changed: set[ReplicaKey] = set()
@@ -190,6 +188,8 @@ class AgentState:
         self._heard_ms = now_ms
         self._epoch, self._session, self._taken_seq = welcome.epoch, welcome.session, 0
         self.lease_ms, self.heartbeat_ms = welcome.lease_ms, welcome.heartbeat_ms
+        if self.lease_until_ms is not None:  # a shorter lease holds at once: the server counts by it from here on
+            self.lease_until_ms = min(self.lease_until_ms, now_ms + self.lease_ms)
         self.must_say_hello = False
         self._next_heartbeat_ms = now_ms
 
