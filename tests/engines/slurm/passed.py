@@ -110,9 +110,13 @@ class Passing:
 
     def submit(self, command: str, **fields: Any) -> list[int]:
         """Submit a command of the shell, and return its jobs, those of an array in order."""
+        return self.ask_as(self._account, command, **fields)
+
+    def ask_as(self, account: str, command: str, **fields: Any) -> list[int]:
+        """Submit as `submit` does, for an account of the machine."""
         jobs, problems = parse_request({"command": ["sh", "-c", command], "memory": "10MiB", **fields})
         assert not problems, problems
-        reply = self.ask(Submit(jobs, USER, account=self._account))
+        reply = self.ask(Submit(jobs, USER, account=account))
         assert isinstance(reply, Submitted), reply
         return list(reply.job_ids)
 

@@ -1,11 +1,16 @@
 """Jobs passed on to a real Slurm: each becomes one of its jobs, with its own end, also where servers die meanwhile."""
 
+import stat
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from penstock.core.model import events as ev
+from penstock.core.model.ids import JobId
+from penstock.engines.slurm.commands import SlurmAway
 from penstock.engines.slurm.passing import judging
+from penstock.engines.slurm.writing import SlurmWriter
 from tests.engines.slurm.cluster import SlurmCluster, until
 from tests.engines.slurm.passed import passing
 
@@ -164,6 +169,66 @@ def test_a_server_that_dies_finds_its_jobs_again(slurm, tmp_path):
         assert [second.end(job)[0] for job in elements] == ["cancelled", "cancelled"]
         assert [len(second.events(ev.AttemptAllocated, job)) for job in (ends, gang, over, *elements)] == [1] * 5
         assert second.output(elements[1]).endswith("saved\n")
+
+
+def test_what_began_and_ended_between_two_servers_is_found_by_its_files(slurm, tmp_path):
+    slurm.run("scontrol", "update", "partition=main", "state=down")
+    try:
+        with passing(slurm, tmp_path) as first:
+            (job,) = first.submit("echo ran; exit 7")
+            (waits,) = first.submit("echo ran; sleep 300")
+            first.until(
+                "jobs of Slurm", lambda: sum(bool(one.number) for one in list(first.engine.attempts.values())) == 2
+            )
+            number = first.number(job)
+            slurm.run("scancel", first.number(waits))
+            first.die()
+    finally:
+        slurm.run("scontrol", "update", "partition=main", "state=up")
+    slurm.wait(number, "FAILED")
+    with passing(slurm, tmp_path) as second:
+        assert second.end(job) == ("failed", "exit 7")
+        assert second.output(job) == "ran\n"
+        assert second.end(waits) == ("cancelled", "cancelled on request")
+
+
+def test_a_lost_answer_of_sbatch_is_found_by_the_tag(server, monkeypatch):
+    writer, submit = server.engine._submitter._writer, SlurmWriter.submit
+    lost: list[str] = []
+
+    async def unheard(*given, **variables):
+        number = await submit(writer, *given, **variables)
+        if not lost:
+            lost.append(number)
+            raise SlurmAway("sbatch did not answer within 20 s")
+        return number
+
+    monkeypatch.setattr(writer, "submit", unheard)
+    (job,) = server.submit("echo ran; sleep 1; exit 2")
+    assert server.end(job) == ("failed", "exit 2")
+    comments = server.slurm.run("squeue", "-h", "-t", "all", "-O", "Comment:80").split()
+    assert comments.count(f"penstock:{server.state.identity.cluster}:{job}.1") == len(lost) == 1
+
+
+def test_jobs_of_an_account_run_as_it_and_keep_their_files_to_themselves(slurm):
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        with passing(slurm, Path(name) / "server", account="nobody") as server:
+            (Path(name) / "server").chmod(0o755)
+            (job,) = server.submit("id -un; echo $HOME; touch $PENSTOCK_CHECKPOINT_DIR/saved; exit 3")
+            (gang,) = server.submit("id -un", replicas=2)
+            assert server.end(job) == ("failed", "exit 3")
+            assert server.end(gang) == ("succeeded", "")
+            assert server.output(job).split("\n")[0] == "nobody"
+            assert [server.output(gang, rank=rank) for rank in range(2)] == ["nobody\n"] * 2
+            assert (server.data.checkpoints(JobId(job)) / "saved").owner() == "nobody"
+            for part in ("claims", "news", "stop"):
+                assert stat.S_IMODE((server.data.root / "slurm" / "account-nobody" / part).stat().st_mode) == 0o700
+            forged = server.data.root / "slurm" / "account-nobody" / "news"
+            (own,) = server.ask_as("", "sleep 1; exit 4")
+            server.running(own)
+            (forged / f"{own}.1.0.end.1.0.-.-").touch()
+            assert server.end(own) == ("failed", "exit 4"), "another account cannot say how it ended"
 
 
 def test_load_of_others_is_seen(server):

@@ -1,5 +1,7 @@
 """What sbatch is given for an attempt, the tag that finds it again, and what cannot be passed on."""
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -182,3 +184,20 @@ def test_a_file_that_an_account_left_as_a_link_is_not_followed(tmp_path):
     (spool.prepare("") / "stop" / f"{key}.stop").symlink_to(target)
     spool.ask("", key, kill=False)
     assert not target.exists()
+
+
+def test_what_is_old_is_swept_and_what_runs_is_kept(tmp_path):
+    spool, key = Spool(tmp_path), start().key
+    folder = spool.prepare("")
+    names = {"news": [name_of(Started(key, "9", 7, "n1")), name_of(Ended(key, "9", 0, None, ""))], "hosts": ["17.1"]}
+    for part, files in names.items():
+        for name in files:
+            (folder / part / name).touch()
+    (folder / "claims" / "17.1").mkdir()
+    spool.sweep()
+    assert len([path for part in ("news", "hosts", "claims") for path in (folder / part).iterdir()]) == 4
+    for path in [path for part in ("news", "hosts", "claims") for path in (folder / part).iterdir()]:
+        os.utime(path, (0, 0))
+    spool.sweep()
+    left = [path.name for part in ("news", "hosts", "claims") for path in (folder / part).iterdir()]
+    assert left == [name_of(Started(key, "9", 7, "n1"))]

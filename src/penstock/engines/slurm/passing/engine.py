@@ -155,12 +155,19 @@ class SlurmPassing:
         elif attempt.stopping:
             self.nodes.end(order.key, NOT_BEGUN)
         elif attempt.complete and attempt.state == "gathering":
-            attempt.enter("queued", self._now())
-            self._queue[attempt] = None
+            over = self.judge.over.get(attempt.key)
+            attempt.enter("queued" if over is None else "submitted", self._now())
+            if over is None:
+                self._queue[attempt] = None
+            else:
+                attempt.number = over.number
+                self.hurry()
 
     # Submits.
 
     def _pump(self) -> None:
+        for attempt in [one for one in self._queue if one.state != "queued"]:
+            del self._queue[attempt]
         while self._queue and self._submitting < AT_ONCE and self.refreshes:
             first = next(iter(self._queue))
             group = group_of(first, tuple(self._queue), self._server.cluster(), self.config.index_max)

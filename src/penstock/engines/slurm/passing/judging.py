@@ -23,7 +23,7 @@ from penstock.engines.slurm.nodes import SlurmNode, devices_of
 from penstock.engines.slurm.passing.attempts import KILL_SIGNAL, VANISHED, Attempt, explained, info_of, info_of_word
 from penstock.engines.slurm.passing.listening import Listener
 from penstock.engines.slurm.passing.options import attempt_of
-from penstock.engines.slurm.passing.script import LOOK_S
+from penstock.engines.slurm.passing.script import CLAIMED_CODE, LOOK_S
 from penstock.engines.slurm.passing.spool import AttemptKey, Spool
 from penstock.engines.slurm.reading import QueueRead, SlurmConfig, SlurmReader
 from penstock.engines.slurm.server import PassingServer
@@ -68,6 +68,8 @@ class Judge:
         """Jobs of Slurm of attempts that are over, and since when (s)."""
         self._beats: dict[ReplicaKey, tuple[int, float]] = {}
         """When a replica showed life last by the storage's clock, and since when that is so (s)."""
+        self.over: dict[AttemptKey, SlurmJob] = {}
+        """Jobs of Slurm that are over, of attempts that are not known here: a server before this one submitted them."""
         self._cancelling: set[AttemptKey] = set()
         self.accounts_problem = ""
         """Why sacct does not answer; '' where it does, or was not needed."""
@@ -97,6 +99,7 @@ class Judge:
     def see(self, read: QueueRead, listed: Mapping[NodeName, SlurmNode], now_s: float) -> dict[NodeName, OthersLoad]:
         """Take what Slurm says of all jobs; return what those of others hold of each node."""
         held: dict[NodeName, list[tuple[Resources, int]]] = {}
+        self.over.clear()
         for attempt in self._attempts.values():
             attempt.line = None
         for line in read.jobs.values():
@@ -135,9 +138,11 @@ class Judge:
                 self._left.setdefault(line.number, now_s)
                 return None
             else:
+                if line.code != CLAIMED_CODE:
+                    self.over[key] = line
                 return None
         if attempt.state in ("gathering", "queued", "unsure"):
-            if not live:
+            if line.code == CLAIMED_CODE:
                 return None
             attempt.number = line.number
             attempt.enter("submitted", now_s)
@@ -201,6 +206,11 @@ class Judge:
         keys = self._living(attempt)
         if not keys:
             return
+        if line.code == CLAIMED_CODE and not attempt.suspects:
+            other = await asyncio.to_thread(self._spool.claimed, attempt.account, attempt.key)
+            if other not in ("", line.number, "withdrawn"):
+                attempt.number = other  # this was a second copy
+                return
         if not attempt.looks:
             attempt.since_s = now_s
         attempt.looks += 1

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from penstock.core.messages.reports import ProgressSeen, ReplicaKey
 from penstock.core.model.jobs import ExitInfo
-from penstock.engines.processes.outputs import last_error
+from penstock.engines.processes.outputs import bound_output, last_error
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.progress import ReportFile
 from penstock.engines.slurm.passing.attempts import Attempt, attempt_key, info_of, is_suspect
@@ -24,6 +24,8 @@ SCAN_SHARE = 10
 """Scans are this many times as far apart as the last one took, at least."""
 PROGRESS_S = 1.0
 REPORTS_AT_ONCE = 200
+OUTPUT_MAX_BYTES = 64 * 2**20
+"""Of one replica, as on every engine."""
 
 
 class Listener:
@@ -135,10 +137,12 @@ class Listener:
         return rest, report.done, "" if info.ok else last_error(self._data.output(key))
 
     def _progress(self) -> list[ProgressSeen]:
-        """Return what some programs have reported since they were looked at last."""
+        """Return what some programs have reported since they were looked at last; keep their outputs within bounds."""
         if not self._read:
             self._read = list(self._reports)
         keys, self._read = self._read[:REPORTS_AT_ONCE], self._read[REPORTS_AT_ONCE:]
+        for key in keys:
+            bound_output(self._data.output(key), OUTPUT_MAX_BYTES)
         return [one for key in keys if (report := self._reports.get(key)) is not None for one in report.read()]
 
     def forget(self, key: ReplicaKey, account: str) -> None:

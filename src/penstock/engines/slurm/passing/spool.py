@@ -16,6 +16,7 @@ import re
 import shutil
 import time
 from collections.abc import Container, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +29,8 @@ OWN = "own"
 PARTS = ("claims", "news", "alive", "stop", "hosts")
 CLAIMS_KEPT_S = 86_400
 """An attempt that has ended keeps its claim this long: no `sbatch` is on its way for so long."""
-NAME_MAX_BYTES = 255
+NEWS_MAX = 50_000
+"""Files of one account that are looked at: it may leave any number of them, and delays nobody else's by that."""
 _KEY = r"([1-9]\d{0,15})\.([1-9]\d{0,9})\.(0|[1-9]\d{0,6})"
 _NUMBER = r"(\d{1,10}(?:_\d{1,9})?)"
 _START = re.compile(rf"{_KEY}\.start\.{_NUMBER}\.(\d{{1,10}})\.([^/]+)", re.ASCII)
@@ -94,9 +96,9 @@ class Spool:
         with os.scandir(self.root) as folders:
             named = [(_account(one.name), one.path) for one in folders if one.is_dir(follow_symlinks=False)]
         for account, path in named:
-            found = []
-            with contextlib.suppress(FileNotFoundError):
-                found = os.listdir(f"{path}/news")
+            found: list[str] = []
+            with contextlib.suppress(FileNotFoundError), os.scandir(f"{path}/news") as entries:
+                found = [entry.name for entry in islice(entries, NEWS_MAX)]
             read = [one for name in found if name not in known and (one := _news(name)) is not None]
             yield from ((account, one) for one in sorted(read, key=lambda one: isinstance(one, Ended)))
 
@@ -138,12 +140,16 @@ class Spool:
         (folder / "alive" / str(key)).unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove old claims."""
+        """Remove what is old: claims, and what was said of attempts that nobody knows."""
         before = time.time() - CLAIMS_KEPT_S
+        for path in (*self.root.glob("*/news/*.end.*"), *self.root.glob("*/hosts/*"), *self.root.glob("*/stop/*")):
+            with contextlib.suppress(OSError):
+                if path.lstat().st_mtime < before:
+                    path.unlink()
         for claims in self.root.glob("*/claims"):
             for claim in claims.iterdir():
                 with contextlib.suppress(OSError):
-                    if claim.stat().st_mtime < before:
+                    if claim.lstat().st_mtime < before:
                         shutil.rmtree(claim, ignore_errors=True)
 
 
