@@ -1,5 +1,6 @@
 """Python environments and setup steps on a node: made once of what they are named by, used again while unchanged."""
 
+import codecs
 import os
 import pwd
 import shutil
@@ -10,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from uv import find_uv_bin
 
 from penstock import starts
 from penstock.core.messages.orders import StartReplica
@@ -18,6 +20,7 @@ from penstock.core.model.environments import PythonSpec
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.engines.agent import environments, setting_up
 from penstock.engines.agent.journal import Journal
+from penstock.engines.agent.kept import KeptTrees
 from penstock.engines.agent.parts import Prepared
 from penstock.engines.agent.preparing import Preparations
 from penstock.engines.agent.programs import Programs
@@ -176,7 +179,7 @@ def test_a_project_is_installed_as_it_is_locked(node, project):
     (project / "pyproject.toml").write_text(
         '[project]\nname = "mine"\nversion = "0.1"\nrequires-python = ">=3.9"\ndependencies = ["penstock-one<2"]\n'
     )
-    words = [starts.tool("uv") or f"{BIN}/uv", "lock", "--no-index", "--find-links", "wheels", "--quiet"]
+    words = [find_uv_bin(), "lock", "--no-index", "--find-links", "wheels", "--quiet"]
     subprocess.run(words, cwd=project, check=True, env=os.environ | {"UV_CACHE_DIR": str(project.parent / "cache")})
     about = project / "pyproject.toml"
     about.write_text(about.read_text().replace("penstock-one<2", "penstock-one>=2"))  # which the lock does not follow
@@ -234,7 +237,7 @@ def passed():
 def test_an_account_makes_its_environment_itself_and_alone_can_pass_it(passed, project, monkeypatch):
     node, nobody = Node(passed / "data"), pwd.getpwnam("nobody").pw_uid
     (passed / "root").mkdir(0o700)
-    (passed / "root" / "uv").symlink_to(starts.tool("uv") or f"{BIN}/uv")
+    (passed / "root" / "uv").symlink_to(find_uv_bin())
     monkeypatch.setattr(starts, "tool", lambda name: str(passed / "root" / name))
     shutil.copytree(project, passed / "project")
     env = {"PATH": "/usr/bin:/bin"}
@@ -243,6 +246,25 @@ def test_an_account_makes_its_environment_itself_and_alone_can_pass_it(passed, p
     assert {one.lstat().st_uid for one in (made, *made.rglob("*"))} == {nobody}
     assert (made.parent.stat().st_uid, made.parent.stat().st_mode & 0o777) == (nobody, 0o500)
     assert node.data.environments("n1").stat().st_mode & 0o777 == 0o711
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another account")
+def test_who_is_not_root_moves_a_tree_that_is_read_only(passed):
+    def fill(folder: Path) -> int:
+        (folder / "file").touch()
+        folder.chmod(0o555)
+        return 0
+
+    nobody = pwd.getpwnam("nobody").pw_uid
+    codecs.lookup("ascii")  # loaded from where only root may read, perhaps
+    os.chown(passed, nobody, -1)
+    trees = KeptTrees(passed / "trees" / "n1", passed / "notes")
+    os.seteuid(nobody)
+    try:
+        path, _ = trees.get("a", "", (), fill)
+    finally:
+        os.seteuid(0)
+    assert (path.stat().st_mode & 0o777, path.name.partition(".")[0]) == (0o555, "a")
 
 
 def conda(home: Path) -> Path:

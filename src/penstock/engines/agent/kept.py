@@ -55,6 +55,19 @@ def size_of(root: Path) -> int:
     return total
 
 
+def _move(made: Path, path: Path) -> None:
+    """Rename a tree. Who is not root needs the right to write it, for its parent changes.
+
+    Root needs no right, and must not change modes where an account may have put a link meanwhile.
+    """
+    mode = made.stat().st_mode
+    if os.geteuid() != 0:
+        made.chmod(mode | 0o200)
+    made.rename(path)
+    if os.geteuid() != 0:
+        path.chmod(mode)
+
+
 def unwritten(account: str) -> tuple[tuple[str, str], ...]:
     """Return variables for programs whose account may write into any folder: Python leaves no files beside modules."""
     return (("PYTHONDONTWRITEBYTECODE", "1"),) if not account and os.geteuid() == 0 else ()
@@ -134,7 +147,7 @@ class KeptTrees:
                 owned(making, account)
             size = fill(making)
             if not self._in_place:
-                making.rename(path)
+                _move(making, path)
         except BaseException:
             unpacked.remove(making)
             raise
