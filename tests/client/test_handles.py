@@ -50,7 +50,7 @@ def test_a_command_is_a_line_or_words_with_the_fields_of_a_job_file(client, virt
 
 
 def test_every_field_of_a_job_file_is_a_typed_argument():
-    assert set(JobFields.__annotations__) == set(FIELDS) - {"command", "lease", "array"}
+    assert set(JobFields.__annotations__) == set(FIELDS) - {"command", "lease", "array", "schedule"}
 
 
 def test_an_unknown_field_is_named_by_the_server(client):

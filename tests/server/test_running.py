@@ -60,6 +60,16 @@ def test_two_gangs_at_once_get_different_ports(jobs):
     assert jobs.output(made[0]) != jobs.output(made[1])
 
 
+def test_named_ports_are_in_the_environment_and_shown_with_their_host(jobs):
+    said = 'echo "$PENSTOCK_PORT_HTTP $PENSTOCK_PORT_METRICS"; sleep 60'
+    job = jobs.submit(said, replicas=2, devices=1, ports=["http", "metrics"])
+    jobs.state(job, "running")
+    for replica in jobs.client.job(job).replica_list:
+        jobs.said(job, "\n", rank=replica.rank)
+        ports = [f"127.0.0.1:{port}" for port in jobs.output(job, rank=replica.rank).split()]
+        assert ports == [replica.ports["http"], replica.ports["metrics"]]
+
+
 def test_one_failed_member_ends_the_whole_gang(jobs):
     job = jobs.submit('test "$RANK" = 1 && exit 3; sleep 60', replicas=3, devices=1, grace="100ms")
     shown = jobs.ended(job)

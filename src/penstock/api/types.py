@@ -80,6 +80,8 @@ class ReplicaView(msgspec.Struct, frozen=True):
     devices: list[int]
     state: str
     exit: str = ""
+    ports: dict[str, str] = {}
+    """Its named ports: `HOST:PORT` by name."""
 
 
 class JobView(msgspec.Struct, frozen=True):

@@ -15,10 +15,11 @@ from penstock.cli.story import attempts_of, checkpoints_text, clock, moment, nod
 from penstock.core.model.events import Record
 from penstock.core.model.explanation import Explanation
 from penstock.core.model.jobs import FINAL_STATES
-from penstock.core.model.quantities import format_duration, format_energy
+from penstock.core.model.quantities import format_duration, format_energy, listed
 from penstock.core.model.words import counted
 
 REPLICAS_SHOWN_MAX = 16
+PORTS_SHOWN = 8
 EVENTS_FIRST, EVENTS_LAST = 10, 50
 """Of a long story, these are printed."""
 
@@ -90,7 +91,15 @@ def request_facts(job: api.JobView) -> Iterator[tuple[str, str]]:
     yield "tenant", f"{job.tenant}, queue {job.queue}, user {job.user}"
     yield "schedule", f"{job.schedule}, due {local(job.due_ms)}" if job.schedule else ""
     yield "priority", f"{job.priority}{', not preemptible' if job.preemptible is False else ''}"
+    yield "ports", ports_text(job.replica_list)
     yield "command", shlex.join(job.command)
+
+
+def ports_text(replicas: Sequence[api.ReplicaView]) -> str:
+    """Return the named ports of replicas with their hosts, as many as fit on a line."""
+    known = [(one.rank, name, at) for one in replicas for name, at in one.ports.items()]
+    each = (f"{name} {at}" if len(replicas) == 1 else f"{name}[{rank}] {at}" for rank, name, at in known)
+    return listed(each, PORTS_SHOWN)
 
 
 def _print_attempts(out: Console, records: Sequence[Record], now_ms: int) -> None:

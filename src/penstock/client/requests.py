@@ -56,6 +56,7 @@ class CallFields(TypedDict, total=False):
     conda: str
     labels: Mapping[str, str]
     notify: str | Sequence[str]
+    ports: Sequence[str]
     checkpoint: Mapping[str, Any]
 
 

@@ -215,6 +215,9 @@ EXAMPLES = {
             CheckpointSpec("SIGINT", "SIGUSR1", 300_000),
         ),
     ],
+    "ports": [
+        (["http", "metrics"], lambda e: e.spec.ports, ("http", "metrics")),
+    ],
     "schedule": [
         ({"cron": " 0  3 * * * "}, lambda e: e.schedule, ScheduleRule("0 3 * * *")),
         (

@@ -7,7 +7,7 @@ from penstock.core.model import events as ev
 from penstock.core.model.accounts import InvoiceHead
 from penstock.core.model.actions import JobChange
 from penstock.core.model.errors import BrokenInvariant
-from penstock.core.model.jobs import JobHold, ReplicaPlace, StopOrder
+from penstock.core.model.jobs import JobHold, ReplicaPlace, Scheduled, StopOrder
 from penstock.core.state import invariants
 from penstock.core.state.copy_on_write import ByNode
 from penstock.testing.builders import config, node, queues
@@ -142,6 +142,9 @@ CORRUPTIONS = [
     ("holders_live_on_their_node", lambda w: put_place(w, 1, incarnation="i0")),
     ("ports_are_unique", lambda w: put_attempt(w, 2, port=w.job(1).attempt.port)),
     ("ports_are_unique", lambda w: w.state.indexes.ports.add(("a", 1))),
+    ("ports_are_unique", lambda w: put_attempt(w, 2, ports=(w.job(1).attempt.port,))),
+    ("runs_match_jobs", lambda w: w.state.schedules.live.update({("ann", "nightly"): {1: {1}}})),
+    ("runs_match_jobs", lambda w: put(w, 3, scheduled=Scheduled("nightly", 1, 3))),
     ("preemptions_are_lawful", stop_for),
     ("actives_match", lambda w: w.state.indexes.active.remove(1)),
     ("actives_match", lambda w: w.state.indexes.stopping.update({1: None})),

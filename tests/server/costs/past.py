@@ -53,7 +53,7 @@ WAITING, CROWD, HALF_FULL = 5_000, 100_000, 60_000
 OWN_WAITING = 200
 TOKENS, SECRETS, INVOICES, CREDITS = 400, 400, 36, 200
 NOTIFICATIONS = 1_000
-SCHEDULES, LATE_MS = 2_000, 4_000_000_000_000
+SCHEDULES, LATE_MS = 1_000, 4_000_000_000_000
 INVOICE_LINES = 2_000
 OUTPUTS = 500
 
@@ -185,7 +185,7 @@ def _notifications(vault: Vault) -> Iterator[ev.AnyEvent]:
 
 
 def _schedules() -> Iterator[ev.AnyEvent]:
-    """As many as there may be, seldom due; some of the member."""
+    """Those of many users, seldom due; some of the member."""
     for i in range(SCHEDULES):
         owner, name = ("mel" if i < 5 else f"user{i // 10}"), f"schedule-{i}"
         rule = ScheduleRule("0 0 29 2 */7", "America/New_York", name)

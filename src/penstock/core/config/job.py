@@ -202,6 +202,7 @@ def _build(values: Values, reader: Reader) -> NewJob:
         workload_class=values.get("workload_class", "training"),
         runtime=runtime.kind,
         object_store_bytes=runtime.object_store_bytes,
+        ports=values.get("ports", ()),
     )
     names = tuple((item, kind) for item, kind in after if isinstance(item, str)) if after else ()
     unnamed = UNNAMED["tenant" in values, "queue" in values]

@@ -228,6 +228,21 @@ def _array(reader: Reader, field: str, value: Any) -> ArrayIndexes:
     return ArrayIndexes(count, first, by, 0 if parallel is None or parallel >= count else parallel)
 
 
+PORTS_MAX = 8
+_PORT = re.compile(r"[a-z][a-z0-9_]{0,31}")
+
+
+def _ports(reader: Reader, field: str, value: Any) -> tuple[str, ...]:
+    right = isinstance(value, list) and 0 < len(value) <= PORTS_MAX
+    if not right or not all(isinstance(one, str) and _PORT.fullmatch(one) for one in value):
+        hint = "the number is given by the node: a program finds it in PENSTOCK_PORT_NAME"
+        reader.wrong(field, value, f"1 to {PORTS_MAX} names such as http, of a-z, 0-9 and _", hint=hint)
+        return ()
+    if len(set(value)) != len(value):
+        reader.wrong(field, value, "names that differ", code="duplicate_name")
+    return tuple(value)
+
+
 _JOB_REF: Json = {"type": ["string", "integer"], "minimum": 1, "maximum": 2**53 - 1, "minLength": 1}
 _JOBS: Json = {"anyOf": [_JOB_REF, {"type": "array", "items": _JOB_REF}]}
 
@@ -316,6 +331,11 @@ FIELDS: dict[str, Field] = {
     **ENVIRONMENT,
     "labels": pairs("labels of the job", m.LABELS_MAX),
     "notify": job_events("events of it that are sent to you, to all your destinations (as set for all your jobs)"),
+    "ports": Field(
+        _ports,
+        {"type": "array", "minItems": 1, "maxItems": PORTS_MAX, "items": {"type": "string", "pattern": _PORT.pattern}},
+        "names of ports that each replica gets on its node, in `PENSTOCK_PORT_NAME`",
+    ),
     "checkpoint": section("how the program is asked to save", _CHECKPOINT),
     "schedule": section("submit it again and again, at the times of a cron expression", SCHEDULE),
 }

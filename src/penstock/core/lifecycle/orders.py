@@ -1,11 +1,13 @@
 """Orders to nodes: derived from the state, so that a lost order is simply derived again."""
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from penstock.core.cycle.verify import verify
 from penstock.core.lifecycle.health import nodes_to_check
 from penstock.core.lifecycle.images import allowed_runtimes
-from penstock.core.lifecycle.ports import free_port
+from penstock.core.lifecycle.ports import free_port, free_ports
 from penstock.core.lifecycle.reports import current, foreign
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.orders import (
@@ -32,6 +34,7 @@ from penstock.core.model.ids import JobId, Rank, UserName
 from penstock.core.model.inputs import words_of
 from penstock.core.model.jobs import Attempt, Job, JobSpec, Replica, ReplicaPlace, StopReason
 from penstock.core.model.plan import Plan, Preemption
+from penstock.core.state.replicas import named_ports
 from penstock.core.state.state import State
 
 _STOP_REASON: dict[str, StopReason] = {
@@ -119,7 +122,7 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         command=spec.command,
         ask=job.ask.each_of(replica.rank),
         devices=replica.place.devices,
-        env=spec.env,
+        env=spec.env + port_variables(job, attempt, replica.rank),
         world_size=len(attempt.replicas),
         local_rank=same_node.index(replica.rank),
         local_world_size=len(same_node),
@@ -138,7 +141,7 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         account=job.account,
         mark=state.identity.mark(job),
         unmarked=state.identity.may_be_unmarked(job),
-        refused=f"there is no secret {', '.join(missing)} any more" if missing else "",
+        refused=_refused(job, attempt, replica, missing),
         workload_class=spec.workload_class,
         snapshot=spec.snapshot,
         runtime=spec.runtime,
@@ -156,6 +159,23 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
 def _prepared(spec: JobSpec) -> bool:
     """Return whether something is made ready for a job on its nodes before its programs start."""
     return bool(spec.snapshot or spec.inputs or spec.image or spec.python or spec.setup)
+
+
+PORT_VARIABLE = "PENSTOCK_PORT_"
+
+
+def port_variables(job: Job, attempt: Attempt, rank: Rank) -> tuple[tuple[str, str], ...]:
+    """Return the variables that tell a replica its named ports."""
+    given = named_ports(job.spec, attempt, rank)
+    return tuple((PORT_VARIABLE + name.upper(), str(port)) for name, port in given if port)
+
+
+def _refused(job: Job, attempt: Attempt, replica: Replica, missing: Sequence[str]) -> str:
+    """Return why a replica cannot run, or ''."""
+    if missing:
+        return f"there is no secret {', '.join(missing)} any more"
+    without = [name for name, port in named_ports(job.spec, attempt, replica.rank) if not port]
+    return f"node {replica.place.node} has no port left for {', '.join(without)}" if without else ""
 
 
 def _inputs(state: State, spec: JobSpec) -> Inputs | None:
@@ -257,6 +277,7 @@ def apply_plan(tx: Transaction, proposed: Plan, *, fresh: bool = False) -> Plan:
     checked = proposed if fresh else verify(proposed, tx.state)
     for start in checked.starts:
         port = free_port(tx.state, start.places[0].node)
+        names = tx.state.jobs[start.job_id].spec.ports
         tx.emit(
             AttemptAllocated(
                 start.job_id,
@@ -268,6 +289,7 @@ def apply_plan(tx: Transaction, proposed: Plan, *, fresh: bool = False) -> Plan:
                 choice=start.choice,
                 basis=checked.seq,
                 decided_ms=checked.now_ms,
+                ports=free_ports(tx.state, start.places, len(names), port),
             )
         )
     for resume in checked.resumes:

@@ -1,14 +1,34 @@
-"""Rendezvous ports of attempts."""
+"""Ports of attempts: one for the rendezvous, and those that the job names."""
+
+from collections.abc import Iterator, Sequence
 
 from penstock.core.model.ids import NodeName
+from penstock.core.model.jobs import ReplicaPlace
 from penstock.core.state.state import State
 
 
 def free_port(state: State, node: NodeName) -> int:
     """Return a rendezvous port of `node` that no live attempt has, going round the node's range; 0 where none is."""
+    return next(_free(state, node), 0)
+
+
+def free_ports(state: State, places: Sequence[ReplicaPlace], count: int, port: int) -> tuple[int, ...]:
+    """Return `count` ports for each replica that no live attempt has, by rank; 0 where a node has none left.
+
+    Args:
+        port: the rendezvous port at the first place, which is given already.
+    """
+    if not count:
+        return ()
+    free = {place.node: _free(state, place.node) for place in places}
+    if port:
+        next(free[places[0].node])  # that one
+    return tuple(next(free[place.node], 0) for place in places for _ in range(count))
+
+
+def _free(state: State, node: NodeName) -> Iterator[int]:
     spec, used = state.nodes[node].spec, state.indexes.ports
     for step in range(spec.port_count):
         port = spec.port_first + (state.next_port + step) % spec.port_count
         if (node, port) not in used:
-            return port
-    return 0
+            yield port

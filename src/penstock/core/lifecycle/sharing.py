@@ -7,7 +7,7 @@ moved. When one of the two leaves, the other has the whole device again at once.
 be for the job that it was preempted for: the other gets it back when no such job waits any more.
 """
 
-from penstock.core.lifecycle.ports import free_port
+from penstock.core.lifecycle.ports import free_port, free_ports
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.events import AttemptAllocated, AttemptStopRequested, DeviceShared, DeviceShareEnded
 from penstock.core.model.ids import AttemptNumber, JobId
@@ -71,11 +71,12 @@ def join(tx: Transaction, job_id: JobId, ended: Attempt) -> None:
             job.id,
             AttemptNumber(job.last_attempt + 1),
             (found.place,),
-            free_port(tx.state, found.place.node),
+            port := free_port(tx.state, found.place.node),
             rule=PAIR,
             waited_ms=max(0, tx.now_ms - job.waiting_since_ms),
             choice=ended.choice,
             pairing=found.mover,
+            ports=free_ports(tx.state, (found.place,), len(job.spec.ports), port),
         )
     )
 

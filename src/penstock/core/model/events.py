@@ -146,6 +146,8 @@ class AttemptAllocated(Event, tag=True, frozen=True, omit_defaults=True):
     names: tuple[str, ...] = ()
     pairing: Pairing | None = None
     """It joins another job on its device and holds half of it; None: it has its places as it asked for them."""
+    ports: tuple[int, ...] = ()
+    """Named ports of the replicas, by rank, each in the order of the job's names; 0: its node had none left."""
 
 
 class ReplicaStarted(Event, tag=True, frozen=True, omit_defaults=True):

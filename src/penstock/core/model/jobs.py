@@ -29,6 +29,7 @@ from penstock.core.model.ids import (
     UserName,
 )
 from penstock.core.model.measured import Measured, UseMark
+from penstock.core.model.progress import Failure as Failure
 from penstock.core.model.progress import Progress
 
 JobState = Literal["waiting", "starting", "running", "suspended", "stopping", "succeeded", "failed", "cancelled"]
@@ -112,6 +113,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     runtime: Runtime = ""
     """With `ray` the command runs once, at the first place, on a Ray cluster that all places form."""
     object_store_bytes: int = 0
+    ports: tuple[str, ...] = ()
+    """Names of ports that each replica gets of its node."""
     """Of that cluster, at each place; 0: a part of the memory that the place asks for."""
     image: ImageAsk | None = None
     """What its replicas run in; None: the nodes' own systems."""
@@ -256,6 +259,8 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """It shares its device with another job, and holds half of it."""
     storage: str | None = None
     """On which storage its first replica saves; None: not known."""
+    ports: tuple[int, ...] = ()
+    """Of each replica as many as the job names, by rank; 0: its node had none left."""
 
     @property
     def leaving(self) -> bool:
@@ -276,14 +281,6 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return how long it has run, not counting the time in which it was suspended."""
         until_ms = self.suspended_ms or now_ms
         return max(0, until_ms - self.running_ms - self.idle_ms) if self.running_ms else 0
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """How the last attempt failed, and how many in a row failed the same way."""
-
-    step: int
-    how: str
-    times: int = 1
 
 
 class JobHold(msgspec.Struct, frozen=True):

@@ -106,3 +106,11 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
         """How long the program runs from its newest checkpoint on, by the steps left; 0 where that is not known."""
         each_us, total = self.step_us, self.gauges.total_steps
         return max(1, (total - self.checkpoint_step) * each_us // 1000) if each_us and total else 0
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """How the last attempt failed, and how many in a row failed the same way."""
+
+    step: int
+    how: str
+    times: int = 1

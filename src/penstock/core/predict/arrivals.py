@@ -112,6 +112,7 @@ def _slim(spec: JobSpec) -> JobSpec:
         object_store_bytes=unused.object_store_bytes,
         inputs=unused.inputs,
         image=unused.image,
+        ports=unused.ports,
         checkpoint=unused.checkpoint,
         labels=unused.labels,
         secrets=unused.secrets,

@@ -30,6 +30,7 @@ from penstock.core.state.idleness import is_marked
 from penstock.core.state.past_runs import PastRuns
 from penstock.core.state.pending import PendingClass, PendingClasses
 from penstock.core.state.powers import Powers
+from penstock.core.state.replicas import ports_of
 from penstock.core.state.shared_capacity import SharedCapacity
 from penstock.core.state.usage import charge_of, expected_end_ms, models_of
 
@@ -276,8 +277,7 @@ class Indexes:
         attempt = job.attempt
         assert attempt is not None
         self.active.set(job.id, job)
-        if attempt.port:
-            self.ports.add((attempt.replicas[0].place.node, attempt.port))
+        self.ports.update(ports_of(attempt))
         self._hold(job, [replica for replica in attempt.replicas if replica.holds])
         charge = charge_of(job, self.nodes)
         self.charges.put(job, charge)
@@ -289,7 +289,7 @@ class Indexes:
         assert attempt is not None
         self.active.remove(job.id)
         self.stopping.pop(job.id, None)
-        self.ports.discard((attempt.replicas[0].place.node, attempt.port))
+        self.ports.difference_update(ports_of(attempt))
         self._use(job, self.charges.pop(job.id), now_ms, half_life_ms, -1)
         self._count_active(job, -1)
 

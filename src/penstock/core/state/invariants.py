@@ -25,6 +25,7 @@ from penstock.core.state.dependants import EXACT_MAX
 from penstock.core.state.idleness import is_marked
 from penstock.core.state.live_jobs import LiveJobs
 from penstock.core.state.live_runs import runs_match_jobs
+from penstock.core.state.replicas import ports_of
 from penstock.core.state.state import State
 from penstock.core.state.suspension import TOO_LONG
 from penstock.core.state.usage import charge_of, expected_end_ms
@@ -321,11 +322,10 @@ def holders_live_on_their_node(state: State) -> Iterable[str]:
 
 
 def ports_are_unique(state: State) -> Iterable[str]:
-    """No two live attempts have the same rendezvous port of one node."""
+    """No two live attempts have the same port of one node, and none has one twice."""
     seen: dict[tuple[NodeName, int], JobId] = {}
     for job in state.jobs.values():
-        if job.attempt is not None and job.attempt.port:
-            key = (job.attempt.replicas[0].place.node, job.attempt.port)
+        for key in ports_of(job.attempt) if job.attempt is not None else ():
             if key in seen:
                 yield f"port {key} given to jobs {seen[key]} and {job.id}"
             seen[key] = job.id

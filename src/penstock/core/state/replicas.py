@@ -9,7 +9,7 @@ from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import AttemptAllocated, AttemptEnded, DeviceShared, DeviceShareEnded
 from penstock.core.model.gang import PartedFrom
 from penstock.core.model.ids import JobId, NodeName, Rank
-from penstock.core.model.jobs import Attempt, CheckpointSpec, ExitInfo, Job, Replica
+from penstock.core.model.jobs import Attempt, CheckpointSpec, ExitInfo, Job, JobSpec, Replica
 from penstock.core.model.pairing import PARTED_MAX
 from penstock.core.state import tables
 from penstock.core.state.failures import next_failure
@@ -31,7 +31,21 @@ def begun(event: AttemptAllocated, time_ms: int, nodes: Mapping[NodeName, Node])
         names=event.names,
         pairing=replace(event.pairing, since_ms=time_ms) if event.pairing is not None else None,
         storage=first.spec.storage if first is not None else None,
+        ports=event.ports,
     )
+
+
+def ports_of(attempt: Attempt) -> list[tuple[NodeName, int]]:
+    """Return the ports that an attempt holds on its nodes: of the rendezvous, and those that its job names."""
+    found = [(attempt.replicas[0].place.node, attempt.port)] if attempt.port else []
+    count = len(attempt.ports) // len(attempt.replicas)
+    return found + [(attempt.replicas[at // count].place.node, port) for at, port in enumerate(attempt.ports) if port]
+
+
+def named_ports(spec: JobSpec, attempt: Attempt, rank: Rank) -> list[tuple[str, int]]:
+    """Return the names of a replica's ports and their numbers, 0 where its node had none left."""
+    count = len(spec.ports)
+    return list(zip(spec.ports, attempt.ports[rank * count : (rank + 1) * count], strict=False))
 
 
 def shared(job: Job, attempt: Attempt, event: DeviceShared | DeviceShareEnded, time_ms: int) -> Job:

@@ -72,7 +72,15 @@ class JobViews:
             likely_ms = self._likely_ms(job)
             measured = self._measured(job, now_ms) if full else None
             found.append(
-                live_job(job, full=full, waits_for=reason, reached=reached, likely_ms=likely_ms, measured=measured)
+                live_job(
+                    job,
+                    full=full,
+                    waits_for=reason,
+                    reached=reached,
+                    likely_ms=likely_ms,
+                    measured=measured,
+                    nodes=self._backend.state.nodes if full else {},
+                )
             )
         return found
 

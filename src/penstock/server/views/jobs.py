@@ -4,19 +4,22 @@ Reads are made on the event loop while the control thread folds: each dictionary
 value in it is frozen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from penstock.api import types as api
 from penstock.core.model.access import Scope
 from penstock.core.model.ask_text import devices_cell, gang_text, placement_text
+from penstock.core.model.cluster import Node
 from penstock.core.model.events import JobSubmitted
-from penstock.core.model.ids import JobId
-from penstock.core.model.jobs import Job, JobSpec, Scheduled
+from penstock.core.model.ids import JobId, NodeName
+from penstock.core.model.jobs import Attempt, Job, JobSpec, Replica, Scheduled
 from penstock.core.model.measured import Measured
 from penstock.core.model.plan import Plan
 from penstock.core.order.ranks import own_rest_ms
 from penstock.core.state.expected_end import told_end_ms
+from penstock.core.state.replicas import named_ports
 from penstock.core.state.usage import expected_end_ms
 from penstock.ports import FinishedDetails, FinishedJob
 from penstock.server.views.reads import Reads
@@ -54,6 +57,7 @@ def live_job(
     reached: int = 0,
     likely_ms: int = 0,
     measured: Measured | None = None,
+    nodes: Mapping[NodeName, Node] = MappingProxyType({}),
 ) -> api.JobView:
     """Return the view of a live job; `full` adds the command and each replica.
 
@@ -62,13 +66,11 @@ def live_job(
         reached: step that its program has reached, where that is beyond the log.
         likely_ms: estimated start (unix ms), 0: none.
         measured: what it has used so far; shown with `full`.
+        nodes: for the addresses of named ports.
     """
     attempt, spec = job.attempt, job.spec
-    nodes = list(dict.fromkeys(r.place.node for r in attempt.replicas)) if attempt else []
-    replicas = [
-        api.ReplicaView(r.rank, r.place.node, list(r.place.devices), r.state, r.exit.text() if r.exit else "")
-        for r in (attempt.replicas if attempt and full else ())
-    ]
+    names = list(dict.fromkeys(r.place.node for r in attempt.replicas)) if attempt else []
+    replicas = _replicas(attempt, spec, nodes) if attempt and full else []
     reason = attempt.stop.reason if attempt and attempt.stop else job.progress.hang or waits_for
     return api.JobView(
         id=job.id,
@@ -86,7 +88,7 @@ def live_job(
         finished_ms=0,
         attempt=job.last_attempt,
         preemptions=job.preemptions,
-        nodes=[str(n) for n in nodes],
+        nodes=[str(n) for n in names],
         reason=reason,
         step=max(job.progress.step, reached),
         checkpoint_step=job.progress.checkpoint_step,
@@ -100,6 +102,27 @@ def live_job(
         **_of_schedule(job.scheduled),
         **(_asked(spec) | _used(measured) if full else {}),
     )
+
+
+def _replicas(attempt: Attempt, spec: JobSpec, nodes: Mapping[NodeName, Node]) -> list[api.ReplicaView]:
+    return [
+        api.ReplicaView(
+            r.rank,
+            r.place.node,
+            list(r.place.devices),
+            r.state,
+            r.exit.text() if r.exit else "",
+            _ports(attempt, spec, r, nodes),
+        )
+        for r in attempt.replicas
+    ]
+
+
+def _ports(attempt: Attempt, spec: JobSpec, replica: Replica, nodes: Mapping[NodeName, Node]) -> dict[str, str]:
+    if not attempt.ports or not replica.holds or replica.place.node not in nodes:
+        return {}
+    host = nodes[replica.place.node].spec.address
+    return {name: f"{host}:{port}" for name, port in named_ports(spec, attempt, replica.rank) if port}
 
 
 def _of_schedule(run: Scheduled | None) -> dict[str, Any]:
