@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock import starts
+from penstock.engines.agent.fetchinputs import judged
 from penstock.engines.agent.inputlink import Failed, InputLink
 from tests.engines.agent.webfiles import WebFiles
 
@@ -138,6 +139,12 @@ def test_credentials_come_from_the_environment_and_are_in_no_message(program, we
         link.look(f"http://127.0.0.1:1/{token}?sig=abc")
     assert token not in caught.value.message
     assert "sig=" not in caught.value.message
+
+
+def test_long_values_of_the_environment_are_in_no_message(monkeypatch):
+    monkeypatch.setenv("TOKEN", "token-of-someone-else-1234")
+    error = OSError("https://host/a?sig=1 refused token-of-someone-else-1234")
+    assert judged(error, "https://host/a") == {"problem": "OSError: https://host/a refused [TOKEN]", "passing": True}
 
 
 def test_a_missing_package_is_named(program):

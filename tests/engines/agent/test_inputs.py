@@ -16,6 +16,7 @@ from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.jobs import Input
 from penstock.engines.agent import inputs as module
+from penstock.engines.agent import kept
 from penstock.engines.agent.journal import Journal
 from penstock.engines.agent.parts import Prepared
 from penstock.engines.agent.preparing import Preparations
@@ -158,6 +159,15 @@ def test_a_content_that_was_changed_on_the_node_is_fetched_anew(node, web):
     assert (node.gets(2, one) / "a").read_bytes() == DATA
 
 
+def test_inputs_are_kept_over_restarts_of_agent_and_machine(node, web, monkeypatch):
+    one = Input("a", f"{web.url}/a.bin", hashlib.sha256(DATA).hexdigest())
+    node.gets(1, one)
+    monkeypatch.setattr(kept, "boot_id", lambda: "another")
+    asked = gets(web)
+    assert (Node(node.data.root).gets(2, one) / "a").read_bytes() == DATA
+    assert gets(web) == asked
+
+
 def test_an_input_over_its_limit_is_refused_before_it_is_fetched_and_while_it_comes(node, web):
     node.bounds["most_bytes"] = 100_000
     done = node.refused(1, Input("a", f"{web.url}/a.bin"))
@@ -179,13 +189,15 @@ def test_a_folder_is_fetched_with_all_below_it(node, tmp_path):
     assert os.readlink(view / "data" / "train").startswith("../../")  # relative: it may be mounted elsewhere
 
 
-def test_other_credentials_are_asked_about_and_one_folder_serves_both(node, web):
+def test_each_jobs_own_credentials_are_asked_with_and_one_folder_serves_both(node, web):
     one = Input("a", f"{web.url}/a.bin")
-    node.start(1, one, env=(("TOKEN", "mine"),))
-    node.start(2, one, env=(("TOKEN", "yours"),))
+    for job, who in ((1, "mine"), (2, "yours")):
+        config = f'{{"client_kwargs": {{"headers": {{"Authorization": "{who}"}}}}}}'
+        node.start(job, one, env=(("FSSPEC_HTTP", config),))
     done = [node.prepared(), node.prepared()]
     assert [one.problem for one in done] == ["", ""]
     assert len({dict(one.order.env)["PENSTOCK_INPUTS_DIR"] for one in done}) == 1
+    assert {who for _, _, who in web.asked} == {"mine", "yours"}
 
 
 def test_what_no_replica_uses_leaves_when_it_is_too_much(node, web):

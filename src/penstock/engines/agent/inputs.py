@@ -7,6 +7,7 @@ the account. A job gets a folder of links to its inputs.
 """
 
 import contextlib
+import ctypes
 import hashlib
 import logging
 import os
@@ -51,7 +52,7 @@ class InputsPreparer(Preparer):
     """Fetches what jobs take from elsewhere, for one node."""
 
     def __init__(self, data: DataFolder, node: str) -> None:
-        self._trees = KeptTrees(data.inputs(node), data.node(node) / "inputs.json")
+        self._trees = KeptTrees(data.inputs(node), data.node(node) / "inputs.json", lasting=True)
         self._lock = threading.Lock()
         self._bounds: Inputs | None = None
         self._users: Counter[str] = Counter()
@@ -220,6 +221,7 @@ class _Fetch:
         if self._trying(one, lambda link: link.look(one.url)) != remote:
             raise _Changed
         _close_to_writing(root)
+        _sync(root)
         progress.end()
         return progress.came
 
@@ -312,6 +314,18 @@ def _close_to_writing(root: Path) -> None:
         for name in names:
             Path(where, name).chmod(0o444)
         Path(where).chmod(0o555)
+
+
+def _sync(root: Path) -> None:
+    """Have everything on the file system of a folder on its disk. Raises: OSError."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.syncfs(descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    finally:
+        os.close(descriptor)
 
 
 def _link_all(root: Path, found: dict[str, Path]) -> int:

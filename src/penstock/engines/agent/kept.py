@@ -3,7 +3,7 @@ while not a single entry of it has changed.
 
 The kernel notes each change of an entry in a time that no program can set, so a digest of these times, taken when the
 folder was complete, shows whether it still is as it was. What a crash of the machine leaves is not trusted: folders
-belong to one boot of it.
+belong to one boot of it, but for those that were on the disk before they counted as complete.
 """
 
 import contextlib
@@ -97,10 +97,13 @@ class KeptTrees:
         notes: file of the trees that are complete.
         in_place: programs of the account fill a tree, which it owns, where it stays; else the agent fills it under
             another name, and owns it.
+        lasting: trees are used beyond the boot in which they were made: who fills them has them on the disk when they
+            are complete.
     """
 
-    def __init__(self, base: Path, notes: Path, *, in_place: bool = False) -> None:
+    def __init__(self, base: Path, notes: Path, *, in_place: bool = False, lasting: bool = False) -> None:
         self._base, self._notes, self._in_place = base, notes, in_place
+        self._boot = _any_boot if lasting else boot_id
         self._lock = threading.Lock()
         """Of the trees and their notes: held for moments."""
         self._making = weakref.WeakValueDictionary[tuple[str, str], threading.Lock]()
@@ -124,7 +127,7 @@ class KeptTrees:
 
     def known(self, name: str, account: str, users: Sequence[str]) -> Path | None:
         """Return the tree of a name if it is there, unchanged."""
-        boot = boot_id()
+        boot = self._boot()
         with self._lock:
             found = [one for one in self._all() if (one.name, one.account, one.boot) == (name, account, boot)]
             if found:
@@ -151,7 +154,7 @@ class KeptTrees:
         except BaseException:
             unpacked.remove(making)
             raise
-        tree = Tree(str(path), name, account, boot_id(), unpacked.state_of(path), size)
+        tree = Tree(str(path), name, account, self._boot(), unpacked.state_of(path), size)
         with self._lock:
             self._all().append(tree)
             self._mark(tree, users)
@@ -172,7 +175,7 @@ class KeptTrees:
 
     def clean(self, living: Collection[str], *, kept_s: float, kept_bytes: int) -> Iterator[Path]:
         """Remove trees that no living replica uses, and yield them: old ones, and unused ones beyond `kept_bytes`."""
-        left, now_s, boot = kept_bytes, time.time(), boot_id()
+        left, now_s, boot = kept_bytes, time.time(), self._boot()
         gone = []
         with self._lock:
             trees = self._all()
@@ -228,3 +231,7 @@ class KeptTrees:
 
     def _write_notes(self) -> None:
         write_whole(self._notes, msgspec.json.encode(self._trees), synced=False)
+
+
+def _any_boot() -> str:
+    return "any"
