@@ -25,6 +25,7 @@ from penstock.core.model.folder_snapshots import path_problem
 from penstock.core.model.inputs import ENTRIES_MAX, digest, protocol_of, public_url
 from penstock.core.model.jobs import Input
 from penstock.core.model.quantities import format_size
+from penstock.core.model.words import counted
 from penstock.engines.agent.inputlink import Failed, InputLink, Remote, RemoteFile
 from penstock.engines.agent.kept import KeptTrees
 from penstock.engines.agent.preparation import Contribution, NotPrepared, Preparation, Preparer
@@ -282,7 +283,8 @@ class _Progress:
         self.came, self.sha256 = 0, ""
         self._begun_s = self._said_s = time.monotonic()
         of = f": {format_size(self._total)}" if self._total >= 0 else ""
-        say(f"fetching {one.path}{of}{f' in {self._files} files' if self._files else ''} from {public_url(one.url)}")
+        of += f" in {counted(self._files, 'file')}" if self._files else ""
+        say(f"fetching {one.path}{of} from {public_url(one.url)}")
 
     def add(self, size: int) -> None:
         self.came += size
