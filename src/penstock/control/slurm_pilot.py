@@ -77,6 +77,10 @@ class SlurmHere:
         jobs = await read_lent(self._commands, name, getpass.getuser())
         return jobs, self._commands.last_s
 
+    async def tracks_all(self) -> bool:
+        said = await self._commands.run("scontrol", "show", "config")
+        return "proctrack/cgroup" in said
+
     async def fresh(self, settings: PilotSettings) -> NodeSpec:
         nodes = await SlurmReader(self._commands).nodes()
         return fresh_node(nodes, settings)

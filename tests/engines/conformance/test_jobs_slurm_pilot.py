@@ -18,5 +18,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
         yield RunningCluster(server.client, tmp_path_factory.mktemp("shared"), NODES, CPUS)
 
 
+@pytest.mark.slow
 class TestJobsOnNodesThatSlurmLends(JobConformance):
     """See there."""

@@ -42,10 +42,10 @@ def keep_windows(snapshot: Snapshot, now_ms: int, cluster: ClusterIndex, holds: 
             else:
                 holds.claim(node, CapacityHold(kept.start_ms, theirs, None))
     if snapshot.leaving:
-        _keep_until_they_go(snapshot, now_ms, cluster, holds)
+        _keep_until_they_go(snapshot, cluster, holds)
 
 
-def _keep_until_they_go(snapshot: Snapshot, now_ms: int, cluster: ClusterIndex, holds: Holds) -> None:
+def _keep_until_they_go(snapshot: Snapshot, cluster: ClusterIndex, holds: Holds) -> None:
     """Claim the nodes that go, each from then on, where a waiting job has to have ended by then."""
     stays_ms = longest_stay_ms(snapshot)
     if not any(has_to_stay(key, stays_ms) for _, key, _ in snapshot.waiting):
@@ -54,8 +54,4 @@ def _keep_until_they_go(snapshot: Snapshot, now_ms: int, cluster: ClusterIndex, 
         node, leaves_ms = cluster.index.get(name), snapshot.nodes[name].leaves_ms
         if node is None:
             continue
-        gone = cluster.free_of(node)._replace(leaving=True)
-        if leaves_ms <= now_ms:
-            cluster.change(node, gone)
-        else:
-            holds.claim(node, CapacityHold(leaves_ms, gone, None))
+        holds.claim(node, CapacityHold(leaves_ms, cluster.free_of(node)._replace(leaving=True), None))

@@ -37,10 +37,10 @@ def test_a_node_is_gone_when_slurm_has_ended_it_and_its_agent_is_silent():
     fleet = seen(job(), job("ended", "CANCELLED"))
     assert fleet.gone(frozenset([NAME]), 110) == []
     assert fleet.gone(frozenset(), 111) == []
-    assert fleet.gone(frozenset([NAME]), 115) == []
-    assert fleet.gone(frozenset(), 116) == []
-    assert fleet.gone(frozenset(), 120.9) == []
-    assert [one.job.number for one in fleet.gone(frozenset(), 121)] == ["5"]
+    assert fleet.gone(frozenset([NAME]), 112) == []
+    assert fleet.gone(frozenset(), 113) == []
+    assert fleet.gone(frozenset(), 113.9) == []
+    assert [one.job.number for one in fleet.gone(frozenset(), 114)] == ["5"]
     assert seen(job(), job("leaving", "COMPLETING")).gone(frozenset(), 999) == []
     failed = seen(job(), job("ended", "NODE_FAIL"))
     assert (failed.gone(frozenset(), 110), failed.gone(frozenset(), 999)) == ([], [])

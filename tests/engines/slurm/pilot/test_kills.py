@@ -1,5 +1,6 @@
 """Whatever dies, no job is lost, none runs twice at once, and no process is left."""
 
+import os
 import random
 from pathlib import Path
 
@@ -9,11 +10,12 @@ from tests.engines.slurm import cluster as clusters
 from tests.engines.slurm.pilot.flying import find, flying
 from tests.engines.slurm.pilot.killing import KINDS, all_end_well, exclusive, hit
 
-KILLS = 110
+KILLS = int(os.environ.get("PENSTOCK_KILLS", "0"))
 
 
 @pytest.mark.slow
-def test_a_hundred_kills_of_any_part_lose_no_job(tmp_path: Path) -> None:
+@pytest.mark.skipif(not KILLS, reason="PENSTOCK_KILLS=110 makes so many")
+def test_kills_of_any_part_lose_no_job(tmp_path: Path) -> None:
     draw = random.Random(53)
     with clusters.own(accounting=False) as slurm, find(slurm), flying(slurm, tmp_path, idle_s=60) as server:
         wrong: list[str] = []

@@ -34,6 +34,8 @@ def test_jobs_are_packed_into_fresh_nodes():
     assert needed(waits(1, GangAsk(2, gpus(4))), waits(9, GangAsk(1, cpus(8)))).nodes == 2
     assert needed(waits(1, GangAsk(2, gpus(3))), waits(9, GangAsk(1, gpus(2)))).nodes == 3
     assert needed(waits(1, GangAsk(3, cpus(1), topology=Topology("spread")))).nodes == 3
+    both = GangAsk(2, cpus(1), topology=Topology("spread"))
+    assert needed(waits(1, GangAsk(1, cpus(1))), waits(2, both)).nodes == 2
     assert needed(waits(1, GangAsk(1, cpus(8), others=(GroupAsk(2, cpus(4)),)))).nodes == 2
 
 

@@ -22,6 +22,7 @@ from penstock.engines.slurm.commands import SlurmAway
 from penstock.engines.slurm.pilot import saying
 from penstock.engines.slurm.pilot.fleet import Fleet, Lent, names_of
 from penstock.engines.slurm.pilot.lent import LentJob
+from penstock.engines.slurm.pilot.marks import key_file, over_mark
 from penstock.engines.slurm.pilot.needs import Needed, nodes_needed
 from penstock.engines.slurm.pilot.script import Place, job_name, script_of
 from penstock.engines.slurm.pilot.server import PilotNode, PilotServer
@@ -44,6 +45,10 @@ class Slurm(Protocol):
 
     async def lent(self, name: str) -> tuple[dict[tuple[str, int], LentJob], float]:
         """Return this user's jobs of a name, and how long the answer took (s). Raises: SlurmAway."""
+        ...
+
+    async def tracks_all(self) -> bool:
+        """Return whether Slurm ends every process of a job, whatever it did to leave it. Raises: SlurmAway."""
         ...
 
     async def fresh(self, settings: PilotSettings) -> NodeSpec:
@@ -70,6 +75,7 @@ class SlurmPilot:
         self._fresh_s = 0.0
         self._told = saying.Said()
         self._took_s = 0.0
+        self._tracks_all: bool | None = None
         self._problem = ""
         """Of the last allocation, where no node of it has come."""
 
@@ -150,7 +156,7 @@ class SlurmPilot:
         folder = self._place.folder / number
         make_folder(folder)
         for index, name in enumerate(names):
-            path = folder / f"{index}.json"
+            path = key_file(self._place.folder, number, index)
             if name in nodes or path.exists():
                 continue
             at = f"Slurm job {number}" + (f" on {hosts[index]}" if index < len(hosts) else "")
@@ -159,12 +165,22 @@ class SlurmPilot:
     async def _end(self, now_s: float) -> None:
         """Let nodes go whose allocation is over: at once where surely no process is left, else by their leases."""
         for one in self._fleet.gone(self._server.connected(), now_s):
+            if not await self._proven(one):
+                continue
             reason = f"Slurm job {one.job.number} is over: {one.job.state}"
             await asyncio.to_thread(self._bury, one, reason)
         nodes = self._server.nodes()
         for one in list(self._fleet.lent.values()):
             if one.over and not any(name in nodes and nodes[name].ready for name in one.names):
                 await asyncio.to_thread(self._bury, one, "")
+
+    async def _proven(self, one: Lent) -> bool:
+        """Return whether no process of an ended allocation lives: Slurm tracks all of them, or the wardens say so."""
+        if self._tracks_all is None:
+            self._tracks_all = await self._slurm.tracks_all()
+        nodes = self._server.nodes()
+        marks = [over_mark(self._place.folder, one.job.number, i) for i, name in enumerate(one.names) if name in nodes]
+        return self._tracks_all or await asyncio.to_thread(lambda: all(mark.exists() for mark in marks))
 
     def _bury(self, one: Lent, reason: str) -> None:
         for name in one.names:

@@ -9,9 +9,8 @@ from penstock.engines.slurm.pilot.sizing import Allocation
 
 ABSENT_MAX = 2
 """Answers in a row without an allocation after which it is over: one answer without it means nothing."""
-SILENT_S = 5.0
-"""After the end of an allocation its nodes are gone once their agents have been without a connection for so long: by
-then the warden of each has killed what was left."""
+SILENT_S = 1.0
+"""After the end of an allocation its nodes may be gone once their agents have been without a connection for so long."""
 
 
 def names_of(number: str, nodes: int) -> tuple[NodeName, ...]:
@@ -123,7 +122,7 @@ class Fleet:
         return [one for one in self.lent.values() if one.job.number in numbers and not one.over]
 
     def gone(self, connected: frozenset[NodeName], now_s: float) -> list[Lent]:
-        """Return allocations that are over and of whose nodes surely no process lives."""
+        """Return allocations that are over, and with whose nodes there is no connection."""
         found = []
         for one in self.lent.values():
             if not one.over_s or not one.sure:

@@ -29,6 +29,7 @@ from penstock.engines.processes.boxes import Box, kill_inside
 from penstock.engines.processes.containment import KIND_VARIABLE
 from penstock.engines.processes.procfs import Process
 from penstock.engines.processes.sessions import SessionContainment
+from penstock.engines.slurm.pilot.marks import key_file, over_mark
 
 KEY_WAIT_S = 900.0
 """For the key of the node: the server may be away, or its storage slow to show new files."""
@@ -50,11 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--scratch", type=Path)
     parser.add_argument("--simulated", default="")
+    parser.add_argument("--over", type=Path)
     parser.add_argument("--warden", type=int, nargs=4, metavar=("AGENT", "TICKS", "STEP", "TICKS"))
     given = parser.parse_args(arguments)
     if given.warden:
         agent, agent_ticks, step, step_ticks = given.warden
-        Warden(given.folder, Process(agent, agent_ticks), Process(step, step_ticks)).run()
+        Warden(given.folder, given.over, Process(agent, agent_ticks), Process(step, step_ticks)).run()
         return
     become_agent(given.folder, given.scratch, given.simulated)
 
@@ -69,12 +71,12 @@ def become_agent(folder: Path, scratch: Path | None, simulated: str) -> None:
     job, number = said.get("SLURM_JOB_ID", ""), said.get("SLURM_NODEID", "0")
     if not job.isdecimal() or not number.isdecimal():
         sys.exit("this is no allocation of Slurm: SLURM_JOB_ID is not set")
-    key = folder / job / f"{number}.json"
+    key = key_file(folder, job, int(number))
     if not _waited(key):
         sys.exit(f"no key for this node came within {KEY_WAIT_S:.0f} s: {key}")
     own = (scratch or Path(said.get("TMPDIR") or "/tmp")) / f"penstock-{os.geteuid()}-{job}-{number}"  # noqa: S108
     own.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _watched(own)
+    _watched(own, over_mark(folder, job, int(number)))
     words = [str(key), "--data", str(own), "--shared", str(folder), "--foreground"]
     words += ["--ports", ports_of(int(job), int(number)), *offered(said, _seen, simulated)]
     starts.become("penstock.joining", *words, variables=without_slurm(said))
@@ -146,7 +148,7 @@ def without_slurm(said: Mapping[str, str]) -> dict[str, str]:
     return {**kept, KIND_VARIABLE: "sessions"}
 
 
-def _watched(own: Path) -> None:
+def _watched(own: Path, over: Path) -> None:
     """Start the warden of this process, which becomes the agent, in a session of its own and with no parent here."""
     step = os.getppid()
     numbers = [os.getpid(), procfs.start_ticks(os.getpid()) or 0, step, procfs.start_ticks(step) or 0]
@@ -154,7 +156,7 @@ def _watched(own: Path) -> None:
         os.wait()
         return
     with open(own / "warden.log", "ab") as output:
-        words = (str(own), "--warden", *map(str, numbers))
+        words = (str(own), f"--over={over}", "--warden", *map(str, numbers))
         starts.begin("penstock.engines.slurm.pilot.onnode", *words, output=output, variables=without_slurm(os.environ))
     os._exit(0)
 
@@ -164,12 +166,13 @@ class Warden:
 
     Args:
         own: the agent's data folder.
+        over: made once nothing is left: the server then knows that the node's jobs may start elsewhere.
         agent: the process that became the agent.
         step: Slurm's process that started it.
     """
 
-    def __init__(self, own: Path, agent: Process, step: Process) -> None:
-        self._own, self._agent, self._step = own, agent, step
+    def __init__(self, own: Path, over: Path, agent: Process, step: Process) -> None:
+        self._own, self._over, self._agent, self._step = own, over, agent, step
         self._left: list[Box] | None = None
 
     def run(self) -> None:
@@ -179,6 +182,8 @@ class Warden:
             time.sleep(WARDEN_S)
         while not self._nothing_left():
             time.sleep(LOOK_S)
+        with contextlib.suppress(OSError):  # the server has cleared up
+            self._over.touch()
         shutil.rmtree(self._own, ignore_errors=True)
 
     def _agent_lives(self) -> bool:
