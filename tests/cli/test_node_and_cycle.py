@@ -9,7 +9,7 @@ from penstock.cli.cycle import WAIT_TEXT, print_cycle
 from penstock.cli.node_page import print_node
 from penstock.core.cycle.alternatives import PlanChooser
 from penstock.core.model.cluster import Pool
-from penstock.core.model.events import HostLoadNoted
+from penstock.core.model.events import HostLoadNoted, NodeLeaveNoted
 from penstock.core.model.nodes import DeviceInstances, HostLoad
 from penstock.core.model.plan import WaitCode
 from penstock.core.state.tokens import local_scope
@@ -70,6 +70,16 @@ def test_the_page_of_a_node_shows_its_points_where_its_pool_goes_by_them(capsys)
     parts = "utilisation 40/40, free memory 30/30, free bandwidth 20/20, past performance 9/10"
     assert f"points   99/100 points: {parts}" in out
     assert out.count("points") == 2
+
+
+def test_the_page_of_a_node_that_is_lent_says_when_it_goes(capsys):
+    w = World(node("a", 0), node("b", 0))
+    w.emit(NodeLeaveNoted("a", 1_795_700_000_000, 60_000))
+    for name in ("a", "b"):
+        print_node(view(w, name))
+    out = capsys.readouterr().out
+    assert out.count("goes") == 1
+    assert "goes     2026-11-26T13:33:20Z: by then its jobs have to have left" in out
 
 
 def test_the_page_of_a_cycle_names_strategy_front_and_choice(capsys):

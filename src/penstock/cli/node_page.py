@@ -41,6 +41,7 @@ def _facts(node: api.NodeView) -> Iterator[tuple[str, str]]:
     yield "pool", node.pool
     yield "place", ", ".join(f"{kind} {name}" for kind, name in _place(node) if name)
     yield "where", node.at + (f" ({node.address})" if node.address not in ("", node.at) else "")
+    yield "goes", f"{format_time(node.leaves_ms)}: by then its jobs have to have left" if node.leaves_ms else ""
     yield "labels", ", ".join(f"{name}={value}" for name, value in sorted(node.labels.items()))
     yield "kind", "virtual: it shares one machine with other nodes" if node.virtual else ""
     yield "CPUs", f"{node.cpu_held_milli / 1000:g} of {node.cpu_milli / 1000:g} held"
