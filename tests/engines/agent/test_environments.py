@@ -120,6 +120,21 @@ def test_equal_requirements_of_another_folder_are_the_same_environment(node, pro
     assert node.environment(spec, other) != first
 
 
+def test_in_a_snapshot_that_was_looked_at_nothing_has_to_run_for_the_next_start(node, project, monkeypatch):
+    tree = node.data.unpacked("n1") / "own" / "tree"
+    shutil.copytree(project, tree)
+    first = node.environment(FILE, tree)
+    ran: list[object] = []
+    run_program = Programs.run
+    monkeypatch.setattr(Programs, "run", lambda *words: (ran.append(words), run_program(*words))[1])
+    assert (node.environment(FILE, tree), ran) == (first, [])
+    assert node.environment(FILE, tree, env={"CC": "cc"}) != first
+    node.environment(FILE, project)
+    ran.clear()
+    node.environment(FILE, project)
+    assert len(ran) == 2
+
+
 def test_what_two_jobs_need_at_once_is_made_once(node, project, tmp_path):
     orders = []
     for number in (1, 2):

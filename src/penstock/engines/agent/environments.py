@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import shutil
+import time
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
@@ -31,6 +32,8 @@ KEPT_S = 7 * 86_400
 """An environment that nothing has used for so long is removed."""
 KEPT_GIB = 20
 """Of all environments of a node that nothing uses, where the order does not say."""
+NAMES_S, NAMES_MAX = 600.0, 1_000
+"""How long, and of how many jobs, the interpreter of an environment is taken for the same without a look."""
 FILES_MAX = 32
 """Requirements files that name each other."""
 TEXT_MAX_BYTES = 2 * 2**20
@@ -97,7 +100,10 @@ class Environments(Preparer):
         self._data, self._node = data, node
         self._base = data.environments(node)
         self._trees = KeptTrees(self._base / "made", data.node(node) / "environments.json", in_place=True)
+        self._snapshots = data.unpacked(node)
         self._kept_gib = KEPT_GIB
+        self._names: dict[tuple[str, str], tuple[str, float]] = {}
+        """Of environments whose files lie in snapshots, which do not change: by key and account, with when."""
 
     def key(self, order: StartReplica) -> str:
         """Return what an environment is made of, files by their names and the folder that these are in."""
@@ -112,7 +118,7 @@ class Environments(Preparer):
         if spec.conda:
             return _conda(job, spec.conda)
         environment = self._environment(job)
-        name = self._name(job, spec, environment)
+        name = self._known_name(job, spec, environment)
 
         def fill(folder: Path) -> int:
             job.say("its Python environment is being made")
@@ -166,6 +172,17 @@ class Environments(Preparer):
             new.chmod(0o755)
             new.rename(copy)
         return str(copy)
+
+    def _known_name(self, job: Preparation, spec: PythonSpec, environment: Mapping[str, str]) -> str:
+        """Return the hash of all that an environment is made of, without a look where the last one is not long ago."""
+        asked, now_s = (self.key(job.order), job.account), time.monotonic()
+        name, at_s = self._names.get(asked, ("", 0.0))
+        fixed = Path(job.order.workdir or "/").is_relative_to(self._snapshots)
+        if not name or not fixed or now_s - at_s > NAMES_S:
+            name = self._name(job, spec, environment)
+            self._names.pop(next(iter(self._names)) if len(self._names) >= NAMES_MAX else asked, None)
+            self._names[asked] = (name, now_s)
+        return name
 
     def _name(self, job: Preparation, spec: PythonSpec, environment: Mapping[str, str]) -> str:
         """Return the hash of all that an environment is made of. Raises: NotPrepared."""
