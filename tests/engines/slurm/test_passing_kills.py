@@ -28,7 +28,7 @@ sleep $SECONDS_OF_WORK
 rm -f $mine
 exit $CODE
 """
-END_S = 100.0
+END_S = 400.0
 
 
 class Killing:
