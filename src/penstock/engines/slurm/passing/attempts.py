@@ -54,6 +54,8 @@ class Attempt:
         self.busy = False
         """Something is being done for it, beside the loop."""
         self.forced = False
+        self.taken = False
+        """Its number is another job's by now: Slurm has lost its memory of this one."""
         self.waits_s = 0.0
         """Since when Slurm lets it wait (s); 0: it does not."""
 

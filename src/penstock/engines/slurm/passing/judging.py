@@ -64,8 +64,8 @@ class Judge:
         self._server, self._spool, self._writer, self._nodes = server, spool, writer, nodes
         self._listener, self._attempts, self._config = listener, attempts, config
         self._user = getpass.getuser()
-        self._left: dict[str, float] = {}
-        """Jobs of Slurm of attempts that are over, and since when (s)."""
+        self._left: dict[str, tuple[float, AttemptKey]] = {}
+        """Jobs of Slurm of attempts that are over, since when (s), and which: numbers come back."""
         self._beats: dict[ReplicaKey, tuple[int, float]] = {}
         """When a replica showed life last by the storage's clock, and since when that is so (s)."""
         self.over: dict[AttemptKey, SlurmJob] = {}
@@ -90,7 +90,7 @@ class Judge:
     def left(self, attempt: Attempt) -> None:
         """Forget an attempt; its job of Slurm is to end by itself."""
         if attempt.number:
-            self._left[attempt.number] = asyncio.get_running_loop().time()
+            self._left[attempt.number] = asyncio.get_running_loop().time(), attempt.key
         for key in [key for key in self._beats if attempt.named(key)]:
             del self._beats[key]
 
@@ -112,6 +112,7 @@ class Judge:
         for attempt in self._attempts.values():
             if attempt.line is None and "_" in attempt.number:
                 attempt.line = next((one for one in read.rest if is_of(attempt.number, one)), None)
+            attempt.taken = attempt.line is None and attempt.number in read.jobs
         return {name: self._load(name, shares, listed) for name, shares in held.items() if name in listed}
 
     def _is_tagged(self, line: SlurmJob) -> bool:
@@ -135,7 +136,7 @@ class Judge:
             if live and self._server.terms(key.job_id) is not None:
                 attempt = self._attempts[key] = Attempt(key, self._account(key))
             elif live:
-                self._left.setdefault(line.number, now_s)
+                self._left.setdefault(line.number, (now_s, key))
                 return None
             else:
                 if line.code != CLAIMED_CODE:
@@ -148,7 +149,7 @@ class Judge:
             attempt.enter("submitted", now_s)
         if attempt.number and attempt.number != line.number:
             if live:
-                self._left.setdefault(line.number, now_s)
+                self._left.setdefault(line.number, (now_s, key))
             return None
         attempt.number = line.number
         return attempt
@@ -253,7 +254,7 @@ class Judge:
             if silent_s >= LIFELESS_S and not self._listener.away and self._others_live(key, now_s):
                 text = f"Slurm: no sign of life for {LIFELESS_S:.0f} s, and Slurm calls it running"
                 await self._end(attempt, key, ExitInfo(problem=text))
-                self._left.setdefault(attempt.number, now_s - LEFT_S)
+                self._left.setdefault(attempt.number, (now_s - LEFT_S, attempt.key))
 
     async def _beat(self, attempt: Attempt, key: ReplicaKey, now_s: float) -> float:
         """Return when a replica was seen to have shown a new sign of life (s)."""
@@ -299,18 +300,18 @@ class Judge:
             if not attempt.looks:
                 attempt.since_s = now_s
             attempt.looks += 1
-            taken = attempt.number in read.jobs  # by another job: Slurm has lost its memory of this one
             old = now_s - attempt.since_s >= self._config.min_job_age_s
-            if attempt.looks >= ABSENT_LEAST and (old or taken):
+            if attempt.looks >= ABSENT_LEAST and (old or attempt.taken):
                 for key in keys:
                     await self._end(attempt, key, VANISHED)
 
     async def _clear(self, read: QueueRead, now_s: float) -> None:
         """End jobs of Slurm whose attempts are over, or that are submitted twice."""
         over = []
-        for number, since_s in tuple(self._left.items()):
+        for number, (since_s, key) in tuple(self._left.items()):
             line = read.jobs.get(number)
-            if line is None or line.phase not in ("waiting", "running"):
+            own = line is not None and attempt_of(line.comment, self._server.cluster(), number) == key
+            if line is None or not own or line.phase not in ("waiting", "running"):
                 del self._left[number]
             elif now_s - since_s >= LEFT_S:
                 over.append(number)

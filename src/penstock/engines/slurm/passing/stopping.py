@@ -86,7 +86,7 @@ class Stopper:
         if attempt.state not in ("gathering", "queued"):
             if not await asyncio.to_thread(self._spool.withdraw, attempt.account, attempt.key):
                 return False
-            if attempt.number:
+            if attempt.number and not attempt.taken:
                 await self._writer.cancel([attempt.number])
         elif not attempt.orders and not await asyncio.to_thread(self._spool.withdraw, attempt.account, attempt.key):
             return False
@@ -101,7 +101,7 @@ class Stopper:
         whole = len(attempt.kill_at_s) >= max(len(attempt.orders), len(attempt.started))
         if self._to_force(attempt, now_s):
             attempt.forced = True
-            if attempt.number:
+            if attempt.number and not attempt.taken:
                 await self._writer.signal([attempt.number], "KILL", full=True)
                 await self._writer.cancel([attempt.number])
             self._hurry()
@@ -114,5 +114,5 @@ class Stopper:
             attempt.asked.update(keys)
             if killing:
                 attempt.killed.update(keys)
-            if whole and attempt.number:
+            if whole and attempt.number and not attempt.taken:
                 await self._writer.signal([attempt.number], signal, batch=not attempt.gang)
