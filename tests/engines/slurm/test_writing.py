@@ -72,6 +72,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
         ("Batch job submission failed: Unable to contact slurm controller (connect failure)", False),
         ("Batch job submission failed: Socket timed out on send/recv operation", False),
         ("Batch job submission failed: Job violates accounting/QOS policy (QOSMaxSubmitJobPerUserLimit)", False),
+        ("Batch job submission failed: Unexpected missing socket error", False),
         ("Batch job submission failed: Invalid partition specified", True),
         ("Batch job submission failed: Memory specification can not be satisfied", True),
     ],
