@@ -34,7 +34,8 @@ NUMBERS_MAX = 500
 _NUMBER = re.compile(r"\d+(_\d+|\+\d+)?", re.ASCII)
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SHELL")
 _LATER = re.compile(
-    r"slurm_(msg|receive|send)\w*:|socket|communication|contact slurm controller|timed out|temporarily|Connection (refused|reset)|Zero Bytes|in standby"
+    r"slurm_(msg|receive|send)\w*:|socket|communication|contact slurm controller"
+    r"|timed out|temporarily|Connection (refused|reset)|Zero Bytes|in standby"
     r"|Unexpected message|Max(Submit|Job)|Submit(Jobs)?Per|AssocGrp|QOS(Max|Grp)"
     r"|Unable to (establish|contact)|not responding|try again",
     re.IGNORECASE,
