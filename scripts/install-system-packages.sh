@@ -6,6 +6,8 @@ set -eu
 packages=""
 command -v strace >/dev/null 2>&1 || packages="$packages strace"
 command -v setsid >/dev/null 2>&1 || packages="$packages util-linux"
+# Machines that share nothing with the server are network namespaces.
+[ -n "$(PATH="$PATH:/usr/sbin:/sbin" command -v ip)" ] || packages="$packages iproute2"
 command -v scontrol >/dev/null 2>&1 || packages="$packages slurm-client"
 # The tests of the Slurm engine start a Slurm of their own, with its accounts; nothing of it starts with the machine.
 for pair in slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd munged:munge mariadbd:mariadb-server; do
