@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cli.errors import UsageError
+from penstock.cli.output import say
 from penstock.cli.shape import JobShape
 from penstock.client.requests import JOB_FILE_ENDINGS, file_request, with_surroundings
 from penstock.starts import tool
@@ -16,7 +17,9 @@ INTERPRETERS = {".py": "python", ".sh": "sh", ".bash": "bash", ".r": "Rscript", 
 def request_of(what: list[str], shape: JobShape) -> Any:
     """Return the request in a job file, or for a command, as the command line gives it."""
     is_file = len(what) == 1 and (what[0] == "-" or what[0].endswith(JOB_FILE_ENDINGS))
-    return file_request(what[0], shape.fields(), shape.environment()) if is_file else from_command(what, shape)
+    if not is_file:
+        return from_command(what, shape)
+    return file_request(what[0], shape.fields(), shape.environment(), lambda note: say(f"penstock: {note}", err=True))
 
 
 def from_command(command: list[str], shape: JobShape) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Requests made of a command or a job file: with the surroundings of the submitting process, and other fields."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from penstock.core.model.errors import InvalidInput
@@ -57,6 +57,7 @@ class CallFields(TypedDict, total=False):
     labels: Mapping[str, str]
     notify: str | Sequence[str]
     ports: Sequence[str]
+    inputs: Mapping[str, Any]
     checkpoint: Mapping[str, Any]
 
 
@@ -77,17 +78,30 @@ def with_surroundings(job: Mapping[str, Any], environment: Mapping[str, str]) ->
     return {**job, "workdir": workdir, "env": {**passed, **(own or {}), **environment}}
 
 
-def file_request(name: str, fields: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
+def file_request(
+    name: str,
+    fields: Mapping[str, Any],
+    environment: Mapping[str, str],
+    on_note: Callable[[str], None] = lambda note: None,
+) -> Any:
     """Return the request in a job file, or - for standard input, completed by fields and surroundings.
 
+    A task file of SkyPilot or dstack is read as well.
+
+    Args:
+        on_note: gets each field of such a file that has no meaning here.
     Raises: InvalidInput when the file cannot be read, is no YAML or is empty.
     """
+    from penstock.client.taskfiles import task_of
     from penstock.yamltext import read_yaml
 
     raw = read_yaml(name, "the job file")
     if raw is None:
         raise InvalidInput(f"the job file {name} is empty", hint="examples: docs/jobs.md")
-    return _completed(raw, fields, environment)
+    task = task_of(raw)
+    for note in task.notes if task is not None else ():
+        on_note(note)
+    return _completed(raw if task is None else task.request, fields, environment)
 
 
 def _completed(raw: Any, fields: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
