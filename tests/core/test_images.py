@@ -1,11 +1,18 @@
 """Images of jobs: how the field is read, and what of it a cluster allows."""
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.config.job import parse_request
 from penstock.core.lifecycle.images import closed_image
+from penstock.core.lifecycle.registering import believed
 from penstock.core.model.cluster import Settings
 from penstock.core.model.containers import ImageAsk, Mount
+from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.node_faults import fault_of
+from penstock.core.model.selectors import accepted
+from penstock.engines.processes.spawn import KEEPER_KILLED
+from penstock.testing.builders import node
 
 
 def read(image, **fields):
@@ -77,3 +84,29 @@ def test_a_cluster_says_which_runtimes_and_folders_images_may_have():
     assert closed(ImageAsk("a", runtime="docker"), container_runtimes="podman") == ["image.runtime: expected podman"]
     assert closed(ImageAsk("a"), container_runtimes="podman") == []
     assert closed(ImageAsk("a"), container_runtimes="none") == ["image: jobs of this cluster have no images"]
+
+
+def test_a_job_goes_to_no_node_that_has_tried_and_cannot_run_its_image():
+    jobs, _ = parse_request({"command": "true", "image": "a", "alternatives": [{"cpus": 1}]})
+    for ask in (jobs[0].spec.ask, *jobs[0].spec.alternatives):
+        assert accepted(ask.label_terms, {})
+        assert accepted(ask.label_terms, {"penstock.image/name": "podman-4.3.1", "penstock.image/folder": "none"})
+        assert not accepted(ask.label_terms, {"penstock.image/name": "none", "penstock.image/folder": "bubblewrap-0.8"})
+    chosen, _ = parse_request({"command": "true", "image": {"name": "a", "runtime": "podman"}})
+    assert not accepted(chosen[0].spec.ask.label_terms, {"penstock.image/podman": "none"})
+
+
+def test_a_node_is_believed_which_runtimes_work_there_and_no_other_label():
+    known = node("n1", labels=(("disk", "ssd"),))
+    said = replace(known, labels=(("disk", "hdd"), ("penstock.image/name", "podman-4.3.1")))
+    spec, more = believed(said, known)
+    assert spec.labels == (("disk", "ssd"), ("penstock.image/name", "podman-4.3.1"))
+    assert more == ("labels",)
+    many = tuple((f"penstock.image/{number:02}", "x") for number in range(40))
+    spec, more = believed(replace(known, labels=(*known.labels, *many)), known)
+    assert (len(spec.labels), more) == (17, ())
+
+
+@pytest.mark.parametrize("text", ["its image cannot be used: x", "its container could not be made: x", KEEPER_KILLED])
+def test_an_image_speaks_against_no_node(text):
+    assert fault_of(ExitInfo(problem=text)) is None

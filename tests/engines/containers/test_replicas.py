@@ -191,3 +191,8 @@ def test_replicas_of_a_gang_reach_each_other(server):
     assert server.ended(contained(server, "sh", "-c", tries)) == ExitInfo(0)
     server.order(StopReplica(serves, 5_000))
     assert server.ended(serves).code == 143
+
+
+def test_a_node_says_which_runtimes_work_once_it_has_tried_them(server):
+    server.ended(contained(server, "true"))
+    until(lambda: dict(server.hellos[-1][0].labels).get("penstock.image/name", "").startswith("podman-"), "it says so")

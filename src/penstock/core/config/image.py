@@ -4,9 +4,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from msgspec.structs import replace
+
 from penstock.core.config.fields import STRING, Json, described, struct
 from penstock.core.config.reader import Reader
-from penstock.core.model.containers import ImageAsk, Mount, PullRule, RuntimeKind
+from penstock.core.model.containers import NOT_HERE, ImageAsk, Mount, PullRule, RuntimeKind
+from penstock.core.model.gang import GangAsk
+from penstock.core.model.selectors import LabelRule
 
 NAME_MAX = 512
 PATH_MAX = 1_024
@@ -110,6 +114,14 @@ def covers(target: str) -> str:
     if target in OF_THE_IMAGE or target.startswith(OF_THE_KERNEL):
         return f"{target} is the image's own, or made by the runtime"
     return ""
+
+
+def with_runtime(ask: GangAsk, image: ImageAsk | None) -> GangAsk:
+    """Return an ask that no node accepts which has tried runtimes of containers, and has none for the image."""
+    if image is None:
+        return ask
+    rule = LabelRule(image.label, "not_in", (NOT_HERE,))
+    return replace(ask, label_terms=tuple((*term, rule) for term in ask.label_terms or ((),)))
 
 
 def _is_plain(path: str) -> bool:

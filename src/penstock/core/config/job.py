@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.core.config.ask import build_alternatives, build_ask
 from penstock.core.config.fields import Json, Values, described, described_fields, read_fields, struct
-from penstock.core.config.image import covers
+from penstock.core.config.image import covers, with_runtime
 from penstock.core.config.job_fields import FIELDS, ArrayIndexes, RuntimeAsk, Workdir
 from penstock.core.config.job_graph import sorted_by_dependency
 from penstock.core.config.reader import Raw, Reader, shown
@@ -167,9 +167,10 @@ def _build(values: Values, reader: Reader) -> NewJob:
     after = [(item, kind) for kind in KINDS if kind in values for item in values[kind]]
     command, workdir = values["command"], values.get("workdir", Workdir())
     runtime: RuntimeAsk = values.get("runtime", RuntimeAsk())
+    image = _image(values, reader)
     spec = m.JobSpec(
         command=command,
-        ask=build_ask(values, reader),
+        ask=with_runtime(build_ask(values, reader), image),
         name=values.get("name") or _name_of(command),
         tenant=TenantName(values.get("tenant", cluster.DEFAULT_TENANT)),
         queue=QueueName(values.get("queue", cluster.DEFAULT_QUEUE)),
@@ -190,10 +191,10 @@ def _build(values: Values, reader: Reader) -> NewJob:
         inputs=values.get("inputs", ()),
         python=_python(values, reader),
         setup=values.get("setup", ()),
-        image=_image(values, reader),
+        image=image,
         checkpoint=values.get("checkpoint", CHECKPOINT),
         labels=values.get("labels", ()),
-        alternatives=build_alternatives(values, reader),
+        alternatives=tuple(with_runtime(one, image) for one in build_alternatives(values, reader)),
         shareable=values.get("shareable", False),
         lease=values.get("lease", False),
         secrets=_secrets(values, reader),

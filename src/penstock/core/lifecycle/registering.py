@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from penstock.core.config.nodes import DEVICES_PER_NODE_MAX
 from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.containers import LABELS
 from penstock.core.model.ids import Incarnation
 from penstock.core.model.resources import ISOLATION_LEVELS, RESOURCE_FIELDS, Device, Resources
 
@@ -20,6 +21,7 @@ NUMBER_MAX = 2**16
 TEXT_MAX_CHARS = 253
 LABELS_MAX = 256
 EXTENDED_MAX = 256
+RUNTIME_LABELS_MAX = 16
 _PLACED = ("pool", "labels", "zone", "rack", "switch", "address", "port_first", "port_count", "virtual",
            "taints")  # fmt: skip
 """Where a node belongs and how it is reached: not for the node to say where it is known."""
@@ -70,6 +72,7 @@ def believed(said: NodeSpec, known: NodeSpec) -> tuple[NodeSpec, tuple[str, ...]
         said: the node's own description, without fault by `absurd`.
         known: the same node, as declared or as its agent was started.
     """
+    known, said, tried = replace(known, labels=_declared(known)), replace(said, labels=_declared(said)), _tried(said)
     more = [field for field in _PLACED if getattr(said, field) != getattr(known, field)]
     amounts: dict[str, int] = {}
     for field in RESOURCE_FIELDS:
@@ -85,7 +88,17 @@ def believed(said: NodeSpec, known: NodeSpec) -> tuple[NodeSpec, tuple[str, ...]
         _beyond(*two) for two in zip(said.devices, known.devices, strict=False)
     ):
         more.append("devices")
-    return replace(known, capacity=Resources(**amounts, extended=extended), devices=devices), tuple(more)
+    labels = tuple(sorted((*known.labels, *tried)))
+    return replace(known, capacity=Resources(**amounts, extended=extended), devices=devices, labels=labels), tuple(more)
+
+
+def _declared(spec: NodeSpec) -> tuple[tuple[str, str], ...]:
+    return tuple(label for label in spec.labels if not label[0].startswith(LABELS))
+
+
+def _tried(spec: NodeSpec) -> tuple[tuple[str, str], ...]:
+    """Return the labels by which a node says which runtimes of containers work there: only it can know."""
+    return tuple(label for label in spec.labels if label[0].startswith(LABELS))[:RUNTIME_LABELS_MAX]
 
 
 def reshaped(known: NodeSpec, said: NodeSpec, held: Resources, held_devices: Collection[int]) -> NodeSpec:

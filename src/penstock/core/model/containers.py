@@ -9,7 +9,9 @@ RuntimeKind = Literal["podman", "docker", "apptainer", "charliecloud", "bubblewr
 AnyRuntime = Literal["", "podman", "docker", "apptainer", "charliecloud", "bubblewrap"]
 
 LABELS = "penstock.image/"
-"""Labels of nodes that begin like this say which runtimes work there: their agents set them, and nobody else."""
+"""Labels of nodes that begin like this say which runtimes work there: their agents set them, once they have tried."""
+NOT_HERE = "none"
+"""Value of a label where nothing of the kind works."""
 BY_NAME, BY_FOLDER = f"{LABELS}name", f"{LABELS}folder"
 """The node runs images that are named, or those that lie unpacked in a folder."""
 

@@ -12,9 +12,10 @@ _NODE_FAULT = re.compile(
 )
 _OWN_FAULT = re.compile(
     r"\[Errno (2|7|8|13|17|20|21|36|40)\]|rendezvous port|lost touch with the server|was shut down|^pod: |^Slurm: "
+    r"|^its image |^its container |keeps its container"
 )
-"""Errors of the request or of the job's folder (no such file, list too long, not allowed, name taken), not of the
-node; of a pod or a job of Slurm, whose node the cluster judges; or failures that are counted elsewhere."""
+"""Errors of the request, of the job's image or of its folder (no such file, list too long, not allowed, name taken),
+not of the node; of a pod or a job of Slurm, whose node the cluster judges; or failures that are counted elsewhere."""
 
 
 class Fault(NamedTuple):

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
-from penstock.core.model.nodes import DeviceInstances
+from penstock.core.model.ids import Incarnation
+from penstock.core.model.nodes import DeviceInstances, NodeSpec
 from penstock.core.model.resources import Device, DividingStrategy
 from penstock.engines.agent.journal import Journal, programs_in
 
@@ -132,6 +133,15 @@ class NodeParts:
         self.preparations = self.preparations or self.make_preparations()
         self.preparations.start(order)
         return True
+
+    def labelled(self, spec: NodeSpec, incarnation: Incarnation) -> NodeSpec:
+        """Return what the node says of itself, with the container runtimes that it has tried, if it has."""
+        tried = self._folder / "containers" / "runtimes.json"
+        if not tried.exists():
+            return spec
+        from penstock.engines.containers.labels import labelled
+
+        return labelled(spec, tried, incarnation)
 
     def look(self) -> None:
         """Find out which instances there are, where there can be any; end what a former worker was preparing."""

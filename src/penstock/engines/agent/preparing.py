@@ -83,6 +83,8 @@ class Preparations:
         self._threads = 0
         self._serving: Counter[str] = Counter()
         """Preparations that have a thread, by account."""
+        self.says_anew = False
+        """A preparer has found out something that the server is told when the node introduces itself."""
         self._beginning = threading.Lock()
         self._begun: set[str] = set()
         """Fields whose preparer has cleaned up what a former worker left."""
@@ -112,6 +114,11 @@ class Preparations:
                 self._close(job)
         self._wake()
         return True
+
+    def say_anew(self) -> None:
+        """Let the node introduce itself again. Any thread."""
+        self.says_anew = True
+        self._wake()
 
     def left(self, key: ReplicaKey) -> None:
         """Take note that nothing of a replica is left."""
@@ -291,5 +298,5 @@ def make_preparer(field: str, parts: Preparations) -> Preparer:
     if field == "image":
         from penstock.engines.containers.images import Images
 
-        return Images(parts.data, parts.node)
+        return Images(parts.data, parts.node, parts.say_anew)
     raise NotPrepared(f"this node does not know how to prepare {field}")

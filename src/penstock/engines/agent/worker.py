@@ -251,6 +251,8 @@ class Worker:
         if self._socket is not None and (report := self._state.next_report(now_ms)) is not None:
             self._send(report)
         needs = self._parts.preparations if self._socket is not None else None
+        if needs is not None and needs.says_anew:
+            needs.says_anew, self._state.must_say_hello = False, True
         if needs is not None and (fetch := needs.fetching.to_ask()) is not None:
             self._send(fetch)
         for message in self._server.messages() if self._socket is not None else ():
@@ -341,7 +343,7 @@ class Worker:
         if self._parts.preparations is not None:
             self._parts.preparations.fetching.ask_again()
         self._state.on_connected(now_ms)
-        spec = self._server.begin(self._config.spec, link)
+        spec = self._parts.labelled(self._server.begin(self._config.spec, link), self._incarnation)
         self._send(protocol.AgentHello(protocol.PROTOCOL_VERSION, spec, self._incarnation, __version__))
 
     def _not_secure(self, error: OSError, now_ms: int) -> None:

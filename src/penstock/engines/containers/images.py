@@ -7,7 +7,7 @@ start by the id that it had then.
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from penstock.core.model.containers import ImageAsk
 from penstock.engines.agent.preparation import Contribution, Done, NotPrepared, Preparation, Preparer
 from penstock.engines.containers import start
 from penstock.engines.containers.commands import BY_FOLDER, BY_NAME, KEPT, Runtime
-from penstock.engines.containers.probe import Ran, probed
+from penstock.engines.containers.labels import keep, labels_of
+from penstock.engines.containers.probe import TRIED, Ran, probed
 from penstock.engines.containers.roots import remove_root
 from penstock.engines.processes.accounts import account_of, may_switch, private
 from penstock.engines.processes.paths import DataFolder
@@ -37,8 +38,8 @@ SAID_MAX = 300
 class Images(Preparer):
     """Chooses a runtime, and makes sure that it has the image."""
 
-    def __init__(self, data: DataFolder, node: str) -> None:
-        self._data, self._node = data, node
+    def __init__(self, data: DataFolder, node: str, say_anew: Callable[[], None] = lambda: None) -> None:
+        self._data, self._node, self._say_anew = data, node, say_anew
         self._lock = threading.Lock()
         self._runtimes: dict[bool, list[Runtime]] = {}
         """By whether the job has an account of its own."""
@@ -103,6 +104,10 @@ class Images(Preparer):
                     return Ran(done.ended.code, done.output.decode(errors="replace"))
 
                 self._runtimes[own] = probed(run, folder, root=may_switch(), grouped=job.grouped)
+                private(self._data.node(self._node) / "containers")
+                labels = labels_of([one for found in self._runtimes.values() for one in found], TRIED)
+                if keep(self._data.tried_runtimes(self._node), job.order.incarnation, labels):
+                    self._say_anew()
                 for one in self._runtimes[own]:
                     log.info("container runtime", extra={"kind": one.kind, "version": one.version, "no": one.problem})
             return self._runtimes[own]

@@ -150,6 +150,10 @@ class DataFolder:
         """What the keeper of a replica's container does: there until nothing of the container is left."""
         return self.node(node) / "containers" / f"{key}.json"
 
+    def tried_runtimes(self, node: str) -> Path:
+        """Which container runtimes a node has tried; no file: none yet."""
+        return self.node(node) / "containers" / "runtimes.json"
+
     def outputs(self, job_id: JobId) -> list[tuple[AttemptNumber, Rank, Path]]:
         """Return the output files of a job, by attempt and rank. Programs may have left any other file beside them."""
         found = []
