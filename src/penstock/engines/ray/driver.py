@@ -240,12 +240,21 @@ class Driver:
         ]
         request_resources(bundles=wanted)
 
+    def _any_holder(self, node: str) -> Any:
+        """Return the holder of a Ray node; where there is none, as after a new head, one that holds nothing."""
+        try:
+            return ray.get_actor(_name(node))
+        except ValueError:
+            pinned = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+            made = self._kind.options(num_cpus=0, scheduling_strategy=pinned)
+            return made.remote(self._options.base, msgspec.to_builtins(Amounts()))
+
     def end_all(self) -> Iterator[str]:
         """End all holders of this server, their agents, and a local cluster; yield the names of agents that lived."""
         for node in [str(one["NodeID"]) for one in ray.nodes() if one["Alive"]]:
             with contextlib.suppress(ValueError, ray.exceptions.RayError):
-                actor = ray.get_actor(_name(node))
-                found = ray.get(actor.look.remote(), timeout=10)
+                actor = self._any_holder(node)
+                found = ray.get(actor.look.remote(), timeout=20)
                 for agent in found["agents"]:
                     if agent["lives"]:
                         yield agent["name"]
