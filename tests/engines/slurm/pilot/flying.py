@@ -25,7 +25,7 @@ class Flying(Server):
 
     def __init__(self, slurm: SlurmCluster, root: Path, **settings: Any) -> None:
         declared = cluster_file(0)
-        super().__init__(root, declared, slurm=True, pilot=QUICK | settings)
+        super().__init__(root, declared, slurm=True, pilot=QUICK | {"scratch": str(root / "scratch")} | settings)
         self.slurm = slurm
 
     def _ready(self) -> bool:

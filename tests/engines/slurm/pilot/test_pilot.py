@@ -63,6 +63,7 @@ def test_an_allocation_that_ends_moves_its_jobs_with_no_step_lost(server, slurm)
     assert not left(server.root)
 
 
+@pytest.mark.slow
 def test_a_job_that_would_not_end_in_time_waits_for_another_allocation(server, slurm):
     server.run("sleep 30")
     server.wait_ready(1)
@@ -122,6 +123,7 @@ def test_an_agent_that_dies_takes_its_jobs_along(server):
     until(lambda: not left(server.root), "nothing is left", 30)
 
 
+@pytest.mark.slow
 def test_a_step_of_slurm_that_dies_ends_its_agent(server):
     job = server.run("exec sleep 300", env={"SHARED": str(server.root)}, grace="1s")
     server.wait_state(job, "running")
