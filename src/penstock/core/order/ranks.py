@@ -29,12 +29,13 @@ def request_class(job: Job, config: ClusterConfig) -> RequestClass:
         length_ms = expected_ms(job)
         rank = length_step(length_ms * max(1, spec.ask.device_total) if length_ms else UNKNOWN_MS)
     length_ms = rounded_up_ms(longest_ms(job))
+    storage = job.progress.saved_on if job.attempt is None else None  # what it saves while it runs is not known before
     return RequestClass(
         spec.queue,
         spec.tenant,
         spec.priority,
-        job.next_ask(spec.ask),
-        tuple(job.next_ask(other) for other in spec.alternatives) if spec.alternatives else (),
+        spec.ask.on_storage(storage),
+        tuple(other.on_storage(storage) for other in spec.alternatives) if storage is not None else spec.alternatives,
         spec.preemptible,
         rank,
         length_ms,

@@ -304,15 +304,14 @@ class State:
             self.config_since_empty = False  # others do not know of our maxima
         self.indexes.job_left_queue(job)
         job = replace(new, attempt=replicas.begun(event, record.time_ms, self.nodes), last_attempt=event.attempt)
+        if job.progress.saved_on is not None:  # its class named the storage that it waited for
+            job = replace(job, class_id=self.indexes.intern(request_class(job, self.config)))
         self.jobs[job.id] = job
         self.next_port += 1
         self.indexes.attempt_begins(job, record.time_ms, self.config.settings.fair_share_half_life_ms)
 
     def attempt_of(self, job_id: JobId, number: AttemptNumber) -> tuple[Job, Attempt]:
-        """Return the job and its current attempt.
-
-        Raises: BrokenInvariant when `number` is not the current attempt: fencing belongs before the log.
-        """
+        """Return the job and its current attempt. Raises: BrokenInvariant: fencing belongs before the log."""
         job = self.jobs.get(job_id)
         if job is None or job.attempt is None or job.attempt.number != number:
             raise BrokenInvariant(f"job {job_id}: attempt {number} is not current")
