@@ -10,7 +10,7 @@ from starlette.responses import Response
 from penstock.api import types as api
 from penstock.api.jobs import AttemptList, JobSeriesList, LogMatches, ReportedList
 from penstock.core.model.events import Record
-from penstock.core.model.ids import AttemptNumber, JobId, Rank
+from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank
 from penstock.core.model.jobs import FINAL_STATES
 from penstock.server.backend import Backend
 from penstock.server.http.responses import ApiError, answer
@@ -182,7 +182,11 @@ async def arrived(backend: Backend, job: api.JobView) -> None:
     if len(backend.joining.records) == 0:
         return
     arriving, deadline = backend.arriving, time.monotonic() + ARRIVING_S
-    while await backend.pools.reads.run(lambda: arriving.arriving(JobId(job.id), backend.connected)):
+
+    def there() -> set[NodeName]:  # an agent that has just lost its connection comes back: its lease says when not
+        return {name for name, node in backend.state.nodes.copy().items() if node.state != "lost"}
+
+    while await backend.pools.reads.run(lambda: arriving.arriving(JobId(job.id), there)):
         if time.monotonic() > deadline or backend.closing.is_set():
             return
         await asyncio.sleep(ARRIVING_LOOK_S)
