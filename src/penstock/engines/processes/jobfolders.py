@@ -31,30 +31,33 @@ LOCK_WAIT_S = 0.5
 """How long the agent, which serves others meanwhile, waits for agents of the same machine."""
 
 
-def prepare_folder(data: DataFolder, order: StartReplica) -> None:
+def prepare_folder(data: DataFolder, order: StartReplica, *, synced: bool = True) -> None:
     """Make sure that the folder of a replica's job is its own, and carries its mark.
 
+    Args:
+        synced: the mark is on disk when this returns.
     Raises: OSError.
     """
     if not order.mark:
         return
-    make_own(data.job(order.key.job_id), order.mark, unmarked=order.unmarked)
+    make_own(data.job(order.key.job_id), order.mark, unmarked=order.unmarked, synced=synced)
     _set_aside_later(data, order)
 
 
-def make_own(folder: Path, mark: str, *, unmarked: bool = False) -> None:
+def make_own(folder: Path, mark: str, *, unmarked: bool = False, synced: bool = True) -> None:
     """Make sure that a folder is that of the job with this mark.
 
     Args:
         unmarked: whether a folder without a mark may be the job's.
+        synced: the mark is on disk when this returns.
     Raises: OSError.
     """
     with _alone(folder.parent):
         found = mark_of(folder)
         if found == UNMARKED and unmarked:
-            _write_mark(folder, mark)
+            _write_mark(folder, mark, synced=synced)
         elif found != mark:
-            _exchange(folder, found, mark)
+            _exchange(folder, found, mark, synced=synced)
 
 
 def mark_of(folder: Path) -> str:
@@ -76,7 +79,7 @@ def mark_of(folder: Path) -> str:
     return text if _MARK.fullmatch(text) else UNMARKED
 
 
-def _exchange(folder: Path, found: str, mark: str) -> None:
+def _exchange(folder: Path, found: str, mark: str, *, synced: bool) -> None:
     """Move the folder of another job aside, if there is one; bring back the job's own, or make it."""
     if found:
         aside = _aside(folder, found)
@@ -88,7 +91,7 @@ def _exchange(folder: Path, found: str, mark: str) -> None:
         return
     new = folder.with_name(f".{folder.name}.new")
     new.mkdir(0o700, exist_ok=True)
-    _write_mark(new, mark)
+    _write_mark(new, mark, synced=synced)
     new.rename(folder)
 
 
@@ -101,8 +104,8 @@ def _aside(folder: Path, found: str) -> Path:
     return path
 
 
-def _write_mark(folder: Path, mark: str) -> None:
-    write_whole(folder / MARK_NAME, mark + "\n")
+def _write_mark(folder: Path, mark: str, *, synced: bool) -> None:
+    write_whole(folder / MARK_NAME, mark + "\n", synced=synced)
 
 
 def _set_aside_later(data: DataFolder, order: StartReplica) -> None:
