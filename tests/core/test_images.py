@@ -38,7 +38,7 @@ def test_an_image_is_a_name_or_says_more():
         ("/images/../root", "image is '/images/../root'"),
         ({"pull": "never"}, "image.name is None"),
         ({"name": "a", "pull": "sometimes"}, "image.pull is 'sometimes', expected one of missing, always, never"),
-        ({"name": "a", "runtime": "lxc"}, "image.runtime is 'lxc', expected one of podman, docker"),
+        ({"name": "a", "runtime": "lxc"}, "image.runtime is 'lxc', expected one of podman, apptainer"),
         ({"name": "/a", "runtime": "podman"}, "expected charliecloud, apptainer or bubblewrap"),
         ({"name": "a", "runtime": "bubblewrap"}, "bubblewrap runs images that lie unpacked in a folder"),
         ({"name": "a", "mounts": ["data"]}, "image.mounts[0] is 'data', expected absolute paths"),
@@ -81,7 +81,7 @@ def test_a_cluster_says_which_runtimes_and_folders_images_may_have():
     assert closed(mounted, container_mounts="/scratch, /data/") == [
         "image.mounts[1] is /database, expected one in /scratch, /data/"
     ]
-    assert closed(ImageAsk("a", runtime="docker"), container_runtimes="podman") == ["image.runtime: expected podman"]
+    assert closed(ImageAsk("a", runtime="apptainer"), container_runtimes="podman") == ["image.runtime: expected podman"]
     assert closed(ImageAsk("a"), container_runtimes="podman") == []
     assert closed(ImageAsk("a"), container_runtimes="none") == ["image: jobs of this cluster have no images"]
 

@@ -66,8 +66,8 @@ def read_image(reader: Reader, field: str, value: Any) -> ImageAsk:
     name = _name(inside, "name", value.get("name"))
     pull = inside.word("pull", value.get("pull", RULES[0]), RULES, RULES[0])
     chosen = inside.word("runtime", runtime, RUNTIMES, RUNTIMES[0]) if runtime is not None else ""
-    if name.startswith("/") and chosen in ("podman", "docker"):
-        text = "charliecloud, apptainer or bubblewrap: podman and docker run images by their names"
+    if name.startswith("/") and chosen == "podman":
+        text = "charliecloud, apptainer or bubblewrap: podman runs images by their names"
         inside.wrong("runtime", chosen, text)
     if chosen == "bubblewrap" and name and not name.startswith("/"):
         inside.wrong("runtime", chosen, "another one: bubblewrap runs images that lie unpacked in a folder")

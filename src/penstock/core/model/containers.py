@@ -5,8 +5,8 @@ from typing import Literal
 import msgspec
 
 PullRule = Literal["missing", "always", "never"]
-RuntimeKind = Literal["podman", "docker", "apptainer", "charliecloud", "bubblewrap"]
-AnyRuntime = Literal["", "podman", "docker", "apptainer", "charliecloud", "bubblewrap"]
+RuntimeKind = Literal["podman", "apptainer", "charliecloud", "bubblewrap"]
+AnyRuntime = Literal["", "podman", "apptainer", "charliecloud", "bubblewrap"]
 
 LABELS = "penstock.image/"
 """Labels of nodes that begin like this say which runtimes work there: their agents set them, once they have tried."""

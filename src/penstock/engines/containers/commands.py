@@ -1,6 +1,6 @@
 """The words that start a container, by what its node has: pure. Recorded in `tests/engines/containers/`.
 
-Sources: podman-create(1) of Podman 4.3 and 5.5; docker-run(1) of Docker 28; apptainer-exec of Apptainer 1.4, which
+Sources: podman-create(1) of Podman 4.3 and 5.5; apptainer-exec of Apptainer 1.4, which
 was never run here; ch-run(1) of Charliecloud 0.31; bwrap(1) of bubblewrap 0.8.
 """
 
@@ -14,9 +14,9 @@ import msgspec
 from penstock.core.model.containers import Mount, RuntimeKind
 
 NAME_LABEL, NODE_LABEL = "penstock.replica", "penstock.node"
-KEPT: tuple[RuntimeKind, ...] = ("podman", "docker")
+KEPT: tuple[RuntimeKind, ...] = ("podman",)
 """Runtimes whose containers are not children of what starts them: `keeper.py` keeps these."""
-BY_NAME: tuple[RuntimeKind, ...] = ("podman", "docker", "apptainer", "charliecloud")
+BY_NAME: tuple[RuntimeKind, ...] = ("podman", "apptainer", "charliecloud")
 BY_FOLDER: tuple[RuntimeKind, ...] = ("charliecloud", "apptainer", "bubblewrap")
 """Which take which images, the ones that hold most first."""
 Held = Literal["below", "inside", "apart"]

@@ -29,7 +29,6 @@ NPROC_PARTS = (1, 2, 4)
 """Of the limit of processes: what starts containers may have lowered its own."""
 PROGRAMS = {
     "podman": "podman",
-    "docker": "docker",
     "apptainer": "apptainer",
     "charliecloud": "ch-run",
     "bubblewrap": "bwrap",
