@@ -94,6 +94,7 @@ soak: $(VENV)/.dev
 	PENSTOCK_SLOW=1 $(BIN)/python -m pytest -m hypothesis
 	PENSTOCK_SLOW=1 $(BIN)/python -m pytest tests/crash tests/server/test_schema.py tests/server/test_noisy_neighbour.py
 	PENSTOCK_SLOW=1 $(BIN)/python -m pytest tests/core/place/test_mig_plan.py tests/devices/test_mig_apply.py
+	$(BIN)/python -m pytest -m slow tests/engines tests/slurm
 
 coverage: $(VENV)/.dev
 	$(BIN)/python -m coverage run -m pytest -q $(COVERED_BY)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests import postgres
-from tests.properties import examples
+from tests.properties import LONG, examples
 
 pytest_plugins = ("tests.spreading", "tests.durations")
 
@@ -32,6 +32,16 @@ def _forget_the_shell() -> None:
 
 
 _forget_the_shell()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out slow tests, unless `-m slow` or PENSTOCK_SLOW=1 asks for them."""
+    if LONG or config.option.markexpr:
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
 @pytest.fixture(scope="session", autouse=True)
