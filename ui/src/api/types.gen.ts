@@ -123,6 +123,7 @@ export type AttemptAllocated = {
   scheduler?: string;
   names?: Array<string>;
   pairing?: Pairing | null;
+  ports?: Array<number>;
 };
 
 /** All replicas of the attempt are gone; what it held is free. */
@@ -318,6 +319,14 @@ export type Channels = {
   commands: Array<string>;
 };
 
+/** No node that reaches what the waiting job has saved has lived for long: its next attempt starts without it. */
+export type CheckpointAbandoned = {
+  type: "CheckpointAbandoned";
+  job_id: number;
+  step?: number;
+  storage?: string;
+};
+
 /** The program reported a checkpoint that is complete. */
 export type CheckpointSaved = {
   type: "CheckpointSaved";
@@ -333,6 +342,7 @@ export type CheckpointSpec = {
   stop_signal?: string;
   request_signal?: string;
   interval_ms?: number;
+  shared?: boolean;
 };
 
 /** What was sent. */
@@ -803,6 +813,7 @@ export type GangAsk = {
   placement?: string;
   label_terms?: Array<Array<LabelRule>>;
   tolerations?: Array<Toleration>;
+  storage?: string | null;
 };
 
 /** Metrics reported by a program; 0 where it reports none. */
@@ -922,6 +933,22 @@ export type IdleNoted = {
 export type IdleRule = {
   after_ms: number;
   reclaim?: "never" | "when_wanted";
+};
+
+/** The image that a job's replicas run in. */
+export type ImageAsk = {
+  name: string;
+  pull?: "always" | "missing" | "never";
+  runtime?: "" | "apptainer" | "bubblewrap" | "charliecloud" | "podman";
+  mounts?: Array<Mount>;
+  among?: Array<string>;
+};
+
+/** One file or folder that a job takes from elsewhere. */
+export type Input = {
+  path: string;
+  url: string;
+  sha256?: string;
 };
 
 /** The MIG instances on the devices of a node are others than before, or known for the first time. */
@@ -1223,6 +1250,13 @@ export type JobSpec = {
   notify?: Array<string>;
   workload_class?: "api" | "data" | "inference" | "training";
   snapshot?: string;
+  runtime?: "" | "ray";
+  object_store_bytes?: number;
+  ports?: Array<string>;
+  image?: ImageAsk | null;
+  inputs?: Array<Input>;
+  python?: PythonSpec | null;
+  setup?: Array<string>;
 };
 
 /** A request was accepted; a job of an array has an event of its own. */
@@ -1238,6 +1272,7 @@ export type JobSubmitted = {
   batch?: number;
   account?: string;
   delegated?: boolean;
+  scheduled?: Scheduled | null;
 };
 
 /** A job, live or finished. */
@@ -1280,6 +1315,35 @@ export type JobView = {
   busy_milli: number | null;
   cpu_ms: number | null;
   array_counts: { [name: string]: number };
+  schedule: string;
+  due_ms: number;
+};
+
+/** A bundle with which one machine may join. It holds a key, and is not shown again. */
+export type JoinBundleAnswer = {
+  name: string;
+  bundle: string;
+  valid_until_ms: number;
+  servers: Array<string>;
+};
+
+export type JoinedNodeList = {
+  nodes: Array<JoinedNodeView>;
+  next_cursor: string;
+  matching: number;
+  groups: Array<GroupCount>;
+  groups_left_out: number;
+};
+
+/** A declared node of another machine. */
+export type JoinedNodeView = {
+  name: string;
+  pool: string;
+  engine: string;
+  at: string;
+  connected: boolean;
+  declared_ms: number;
+  joined_ms: number;
 };
 
 /** Entries of the ledger, and the balance of each account by now; debits are positive. */
@@ -1447,6 +1511,13 @@ export type MoneyReversed = {
   reason?: string;
 };
 
+/** A folder or file of the node that a container sees. */
+export type Mount = {
+  source: string;
+  target: string;
+  read_only?: boolean;
+};
+
 /** A job that would save and resume elsewhere, and what that costs. */
 export type Move = {
   job: number;
@@ -1482,6 +1553,34 @@ export type NewCredit = {
 /** Whose next month is to be invoiced. */
 export type NewInvoice = {
   tenant: string;
+};
+
+/** One checked entry of a submit request; dependencies may name other entries of the same request. */
+export type NewJob = {
+  spec: JobSpec;
+  array?: number;
+  after_names?: Array<Array<unknown>>;
+  field?: string;
+  unnamed?: Array<"queue" | "tenant">;
+  array_first?: number;
+  array_step?: number;
+  held?: boolean;
+  schedule?: ScheduleRule | null;
+};
+
+/** A node of another machine that may join: where it belongs, and the most of it that is used. */
+export type NewJoinedNode = {
+  name: string;
+  pool: string;
+  labels: { [name: string]: string };
+  zone: string;
+  rack: string;
+  switch: string;
+  cpu_milli: number;
+  memory_bytes: number;
+  devices: number | null;
+  at: string;
+  valid_hours: number;
 };
 
 /** Where a one-time link leads to. */
@@ -1550,6 +1649,14 @@ export type NodeDrainChanged = {
   evict_at_ms?: number;
 };
 
+/** It is known when a node will go: others have lent it for a time. */
+export type NodeLeaveNoted = {
+  type: "NodeLeaveNoted";
+  node: string;
+  leaves_ms: number;
+  stays_ms?: number;
+};
+
 /** Nodes by name, unless another order was asked for. */
 export type NodeList = {
   nodes: Array<NodeView>;
@@ -1605,6 +1712,8 @@ export type NodeSpec = {
   port_count?: number;
   virtual?: boolean;
   taints?: Array<Taint>;
+  storage?: string;
+  at?: string;
 };
 
 /** A sign that a node fails. */
@@ -1639,6 +1748,9 @@ export type NodeView = {
   switch: string;
   links: { [name: string]: Array<Array<number>> };
   host_points: string;
+  at: string;
+  address: string;
+  leaves_ms: number;
 };
 
 export type NotificationList = {
@@ -1885,6 +1997,16 @@ export type ProgressNoted = {
   gauges: Gauges;
 };
 
+/** A Python environment: made of requirements or of a project, or one of conda that is there. */
+export type PythonSpec = {
+  requirements?: Array<string>;
+  file?: string;
+  project?: string;
+  version?: string;
+  index?: string;
+  conda?: string;
+};
+
 /** One queue of the tree. Its policy orders its own jobs, or its children against each other. */
 export type Queue = {
   name: string;
@@ -1983,7 +2105,7 @@ export type RankView = {
 export type Record = {
   seq: number;
   time_ms: number;
-  event: LeaderElected | ConfigChanged | NodeRegistered | NodeReady | NodeLost | NodeDrainChanged | NodeStruck | OthersLoadChanged | HostLoadNoted | NodeShut | NodeChecked | DeviceClosed | DeviceCleared | DeviceOpened | InstancesChanged | JobSubmitted | RunTimesPredicted | StartsEstimated | CapacityRequested | JobCancelRequested | JobHeld | JobReleased | JobProtected | JobRequeueRequested | JobEdited | AttemptAllocated | ReplicaStarted | ReplicaExited | AttemptStopRequested | DeviceShared | DeviceShareEnded | ReplicaFrozen | AttemptSuspended | AttemptResumed | CheckpointSaved | JobResumed | ProgressNoted | HangFound | IdleNoted | SaveSignalNoted | UseNoted | AttemptEnded | JobRequeued | JobFinished | CreditAdded | CreditExpired | UsagePosted | InvoiceIssued | InvoicePaid | MoneyReversed | TenantHeld | TenantReleased | SpendingNoted | QuotaNoted | TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved;
+  event: LeaderElected | ConfigChanged | NodeRegistered | NodeReady | NodeLost | NodeDrainChanged | NodeStruck | OthersLoadChanged | NodeLeaveNoted | HostLoadNoted | NodeShut | NodeChecked | DeviceClosed | DeviceCleared | DeviceOpened | InstancesChanged | JobSubmitted | RunTimesPredicted | StartsEstimated | CapacityRequested | JobCancelRequested | JobHeld | JobReleased | JobProtected | JobRequeueRequested | JobEdited | AttemptAllocated | ReplicaStarted | ReplicaExited | AttemptStopRequested | DeviceShared | DeviceShareEnded | ReplicaFrozen | AttemptSuspended | AttemptResumed | CheckpointSaved | CheckpointAbandoned | JobResumed | ProgressNoted | HangFound | IdleNoted | SaveSignalNoted | UseNoted | AttemptEnded | JobRequeued | JobFinished | CreditAdded | CreditExpired | UsagePosted | InvoiceIssued | InvoicePaid | MoneyReversed | TenantHeld | TenantReleased | SpendingNoted | QuotaNoted | TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved | ScheduleSet | ScheduleFired | SchedulePaused | ScheduleResumed | ScheduleRemoved;
 };
 
 /** What one replica needs on its node. */
@@ -2037,6 +2159,7 @@ export type ReplicaView = {
   devices: Array<number>;
   state: string;
   exit: string;
+  ports: { [name: string]: string };
 };
 
 /** The curve of one attempt, in the order in which it was reported; all lists have one entry a point. */
@@ -2094,12 +2217,154 @@ export type RunTimesPredicted = {
   times: Array<Array<unknown>>;
 };
 
+/** One run of a schedule: its jobs have the numbers from `first` on. */
+export type RunView = {
+  due_ms: number;
+  first: number;
+  count: number;
+  live: number;
+  by: string;
+};
+
 /** A running program said which signal makes it save a checkpoint and carry on; empty: none any more. */
 export type SaveSignalNoted = {
   type: "SaveSignalNoted";
   job_id: number;
   attempt: number;
   signal: string;
+};
+
+/** What is submitted, when, and for whom. Times in unix ms. */
+export type Schedule = {
+  name: string;
+  owner: string;
+  rule: ScheduleRule;
+  jobs: Array<NewJob>;
+  tenant: string;
+  operator?: boolean;
+  set_ms?: number;
+  next_ms?: number;
+  paused?: boolean;
+  paused_by?: string;
+  paused_why?: string;
+  runs?: Array<ScheduledRun>;
+  run_total?: number;
+  skipped_total?: number;
+  skipped?: string;
+  skipped_ms?: number;
+};
+
+export type ScheduleActionRequest = {
+  action: "pause" | "resume" | "run";
+};
+
+/** A schedule was due, or a user asked for a run: its jobs were submitted, or it is said why not. */
+export type ScheduleFired = {
+  type: "ScheduleFired";
+  tenant: string;
+  owner: string;
+  name: string;
+  due_ms: number;
+  next_ms?: number;
+  first?: number;
+  count?: number;
+  skipped?: string;
+  missed?: number;
+  by?: string;
+};
+
+export type ScheduleList = {
+  schedules: Array<ScheduleView>;
+};
+
+/** A schedule is not due until it is resumed. */
+export type SchedulePaused = {
+  type: "SchedulePaused";
+  tenant: string;
+  owner: string;
+  name: string;
+  by: string;
+  reason?: string;
+};
+
+/** A schedule is gone; jobs that it submitted stay. */
+export type ScheduleRemoved = {
+  type: "ScheduleRemoved";
+  tenant: string;
+  owner: string;
+  name: string;
+  by: string;
+};
+
+/** A schedule is due again; times in between are passed over. */
+export type ScheduleResumed = {
+  type: "ScheduleResumed";
+  tenant: string;
+  owner: string;
+  name: string;
+  by: string;
+  next_ms?: number;
+};
+
+/** A checked `schedule`. Times in unix ms; 0: no bound. */
+export type ScheduleRule = {
+  cron: string;
+  zone?: string;
+  name?: string;
+  catch_up?: "all" | "last" | "none";
+  overlap?: "allow" | "queue" | "skip";
+  start_ms?: number;
+  end_ms?: number;
+  paused?: boolean;
+};
+
+/** A user set a schedule, or changed it: its runs and counts go on. */
+export type ScheduleSet = {
+  type: "ScheduleSet";
+  schedule: Schedule;
+};
+
+/** A schedule: what it submits, when, and what became of it. */
+export type ScheduleView = {
+  name: string;
+  owner: string;
+  tenant: string;
+  cron: string;
+  zone: string;
+  catch_up: string;
+  overlap: string;
+  start_ms: number;
+  end_ms: number;
+  paused: boolean;
+  paused_by: string;
+  paused_why: string;
+  set_ms: number;
+  next_ms: number;
+  next_local: string;
+  live_runs: number;
+  run_total: number;
+  skipped_total: number;
+  skipped: string;
+  skipped_ms: number;
+  jobs: number;
+  job_names: Array<string>;
+  coming: Array<string>;
+  runs: Array<RunView>;
+};
+
+/** The run that a job belongs to: of this schedule of its user, with jobs from `first` on. */
+export type Scheduled = {
+  schedule: string;
+  due_ms: number;
+  first: number;
+};
+
+/** One run: its jobs have the numbers from `first` on. */
+export type ScheduledRun = {
+  due_ms: number;
+  first: number;
+  count: number;
+  by?: string;
 };
 
 /** How right estimates were. 1, 4, 4 and 1 of 10 starts should be in the four parts. */
@@ -2216,6 +2481,8 @@ export type Settings = {
   device_open_after_ms?: number;
   mig_divide_after_ms?: number;
   node_check?: string;
+  preparing_limit_ms?: number;
+  environments_kept_gib?: number;
   scale_command?: string;
   scale_url?: string;
   scale_after_ms?: number;
@@ -2250,6 +2517,13 @@ export type Settings = {
   default_queue?: string;
   job_account?: string;
   allow_waiting_for_nodes?: boolean;
+  container_runtimes?: string;
+  container_mounts?: string;
+  input_protocols?: string;
+  input_hosts?: string;
+  input_max_bytes?: number;
+  inputs_kept_bytes?: number;
+  inputs_kept_ms?: number;
 };
 
 /** When jobs share a device and when no longer. Raises ValueError for a value out of range. */
@@ -2324,6 +2598,7 @@ export type Stop = {
 export type SubmitAnswer = {
   jobs: Array<JobRef>;
   repeated: boolean;
+  warnings: Array<string>;
 };
 
 /** A user's choice: these events, to this place. Where it goes is sealed: the address of a webhook is a secret. */
