@@ -47,7 +47,7 @@ def test_jobs_of_slurm_are_explained_and_no_command_reaches_them(alone, slurm):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--engine", "slurm"), "--engine slurm needs --shadow or --pass-through"),
+        (("--engine", "slurm"), "--engine slurm needs --shadow, --pass-through or --pilot"),
         (("--engine", "slurm", "--shadow", "--pass-through"), "--shadow and --pass-through exclude each other"),
         (("--ray-address", "h:1"), "--ray-address needs --engine ray"),
         (("--engine", "ray", "--ray-address", "head"), "--ray-address is 'head', expected HOST:PORT"),

@@ -71,13 +71,18 @@ def test_a_lab_machine_is_shared_as_its_page_says(terminal, tmp_path):
 
 
 def test_a_server_is_kept_as_the_page_says(terminal, tmp_path):
-    shown = [c for c in commands(OPERATE) if not c.startswith(("pip ", "penstock up --standby"))]
+    left_out = ("pip ", "scp ", "penstock up --standby", "penstock up --listen-agents")
+    shown = [c for c in commands(OPERATE) if not c.startswith(left_out)]
     for folder in ("backups", "examples"):
         (tmp_path / folder).mkdir()
     (tmp_path / "cluster.yaml").write_text((ROOT / "examples" / "cluster.yaml").read_text(), encoding="utf-8")
     play(terminal, "penstock up --cluster cluster.yaml")
     for command in shown:
-        play(terminal, command.replace("/backups/", "backups/"))
+        command = command.replace(
+            "node join gpu-7.join", f"node join gpu-7.join --data {tmp_path}/gpu-7 --ports 22000-22009"
+        )
+        confirmed = " --yes" if command.startswith("penstock admin set") else ""
+        play(terminal, command.replace("/backups/", "backups/") + confirmed)
     for mention in re.findall(r"`(penstock store[^`]*)`", OPERATE.partition("**Backup")[0]):
         play(terminal, mention.replace("/backups/", "backups/").replace("/tmp/proof", "proof"))
     play(terminal, "penstock down")
