@@ -84,6 +84,11 @@ def test_an_agent_whose_ray_node_died_is_taken_over_by_the_next_one_of_its_machi
     assert decided(*beside, of=known()) == [Join(beside[1], "ray-bbbbbbbbbbbb", ALL, (0, 1))]
 
 
+def test_an_agent_is_taken_over_while_ray_still_calls_its_killed_raylet_alive():
+    gone, back = node(ready(agent()), answers=False), node(ready(agent()), id=LATER)
+    assert decided(gone, back, of=known(closed="the raylet is not there")) == [Adopt(back, NAME, ALL, (0, 1))]
+
+
 def test_no_device_is_given_to_two_agents_of_one_machine():
     other = node(ready(agent(), devices=(1, 2)), id=LATER)
     assert decided(other, of=known(closed="dead")) == []

@@ -59,7 +59,8 @@ class View(NamedTuple):
 def decide(view: View) -> list[Action]:
     """Return what is to be done now; the same again until it is seen to be done."""
     actions: list[Action] = []
-    alive = {node.id for node in view.seen.nodes if node.alive}
+    # Ray calls a killed raylet alive for 15 s and more; the next one of its machine may be there before that.
+    alive = {node.id for node in view.seen.nodes if node.alive and node.answers}
     for node in sorted(view.seen.nodes, key=lambda one: one.id):
         if node.alive:
             actions += _of_living(node, alive, view)
