@@ -81,8 +81,8 @@ def _joining(backend: Backend) -> Joining:
 def _declared(backend: Backend, wanted: NewJoinedNode) -> DeclaredNode:
     """Raises: ApiError naming all that is wrong."""
     problems = []
-    if not is_node_name(wanted.name):
-        expected = "no '/', no '.' first, nothing that does not print"
+    if not (is_node_name(wanted.name) and wanted.name.isascii()):  # certificates name it
+        expected = "ASCII alone, no '/', no '.' first, nothing that does not print"
         problems.append(Problem("bad_value", "name", f"'{wanted.name}' cannot be the name of a node: {expected}"))
     pools = [str(pool.name) for pool in backend.state.config.pools]
     if wanted.pool not in (*pools, "default"):
