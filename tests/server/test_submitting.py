@@ -27,6 +27,8 @@ class Here:
         self.world = World(node(), job_account="jobs")
         self.state, self.clock, self.reads = self.world.state, self, SimpleNamespace()
         self.gate = RateGate(Limits(), self)
+        self.not_kept = lambda spec: None
+        self.snapshots = SimpleNamespace()
 
     def unix_ms(self) -> int:
         return self.world.now

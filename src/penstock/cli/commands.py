@@ -47,7 +47,7 @@ PANELS: dict[str, dict[str, Entry]] = {
         "exec": Entry("exec:exec_", "Run a command in a lease or running job."),
         "lease": Entry("lease:lease", "Hold devices for interactive work, for a limited time."),
         "notify": Entry("notify:notify", "Choose what you are notified of, and by which way."),
-        "schedule": Entry("schedule:schedule", "List, pause and remove schedules; submit sets them."),
+        "schedule": Entry("schedule:schedule", "List, pause and remove schedules; penstock submit sets them."),
         "events": Entry("events:events", "List what happened, from the log."),
     },
     "Cluster": {

@@ -26,7 +26,10 @@ def submit(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Submit nothing; show the plan.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Submit a job file or a command, and return at once; with a schedule, at its times."""
+    """Submit a job file or a command, and return at once.
+
+    With a schedule it is submitted again and again, at its times.
+    """
     if dry_run:
         from penstock.cli.plan import planned, print_plan
 

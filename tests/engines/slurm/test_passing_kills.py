@@ -129,6 +129,7 @@ def run(folder: Path, patched: pytest.MonkeyPatch, *, seed: int, points: int, ea
             assert len(killing.jobs) >= points // 2
 
 
+@pytest.mark.slow  # in CI test_passing.py kills the server
 def test_killed_parts_lose_no_job(tmp_path, monkeypatch):
     run(tmp_path, monkeypatch, seed=5, points=4, each=lambda point: KILLED[point % 4])
 

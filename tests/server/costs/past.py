@@ -339,7 +339,7 @@ def _worst_report(attempt: int) -> bytes:
 
 def first_record_of_controller() -> int:
     """Return the number of the record that follows those written as events."""
-    return 1 + len(CALLERS) + TOKENS + SECRETS + 1 + NOTIFICATIONS + 2 * INVOICES + CREDITS + 1
+    return 1 + len(CALLERS) + TOKENS + SECRETS + 1 + NOTIFICATIONS + SCHEDULES + 2 * INVOICES + CREDITS + 1
 
 
 def days_ago(days: int) -> str:
