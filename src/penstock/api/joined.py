@@ -47,7 +47,7 @@ class JoinedNodeView(msgspec.Struct, frozen=True):
     name: str
     pool: str
     engine: str
-    """What has brought its agent there; empty: somebody by hand."""
+    """What has brought its agent there; empty: an administrator, by hand."""
     at: str
     """Where it is."""
     connected: bool

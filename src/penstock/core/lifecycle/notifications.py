@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from penstock.core.lifecycle.thresholds import Holding, over_share
+from penstock.core.lifecycle.thresholds import too_many
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.access import NotificationDone, NotificationRequest, SetNotification
 from penstock.core.messages.requests import Refusal
@@ -43,18 +43,10 @@ def decide(tx: Transaction, request: NotificationRequest) -> NotificationDone | 
 
 
 def _too_many(tx: Transaction, wanted: Subscription, *, administrator: bool) -> Problem | None:
-    """Return why a user may have no further one: the maximum is reached, or the rest is for others."""
     known = tx.state.subscriptions
-    used, most = len(known.by_key), SUBSCRIPTIONS_MAX + (RESERVE if administrator else 0)
-    own = len(known.of_user(wanted.owner))
-    if own >= OWN_MAX:
-        text = f"you have {own} notifications, and no more than {OWN_MAX} may be"
-        return Problem("too_many_notifications", "name", text, wanted.name, HINT)
-    if used >= most:
-        text = f"all users together have {used} notifications, and no more may be"
-        return Problem("too_many_notifications", "name", text, wanted.name, "ask an administrator to remove some")
-    claims = [Holding(f"user {wanted.owner}", own)]
-    if not administrator and (over := over_share(claims, used=used, most=most)) is not None:
-        text = f"{over.who} has {own} notifications; the {over.left} that there may still be are for others"
-        return Problem("share_used_up", "name", text, wanted.name, HINT)
-    return None
+    return too_many(
+        "notifications", wanted.name, wanted.owner,
+        own=len(known.of_user(wanted.owner)), own_most=OWN_MAX,
+        used=len(known.by_key), most=SUBSCRIPTIONS_MAX + (RESERVE if administrator else 0),
+        hint=HINT, shares=not administrator,
+    )  # fmt: skip

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from penstock.core.lifecycle.asking import name_problems
 from penstock.core.lifecycle.requests import accept, never_served, over_bounds, submit_problems
 from penstock.core.lifecycle.size import BOUNDS, weight_of
-from penstock.core.lifecycle.thresholds import Holding, over_share
+from penstock.core.lifecycle.thresholds import too_many
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.requests import NewJob, Refusal, Submit
 from penstock.core.messages.schedules import ActOnSchedule, RemoveSchedule, ScheduleDone, ScheduleRequest, SetSchedule
@@ -169,21 +169,13 @@ def _shortest_gap_ms(rule: ScheduleRule, times: Times, now_ms: int) -> int:
 
 
 def _too_many(tx: Transaction, one: Schedule, *, administrator: bool) -> Problem | None:
-    """Return why a user may have no further one: the maximum is reached, or the rest is for others."""
     known = tx.state.schedules
-    used, most = len(known.by_key), SCHEDULES_MAX + (RESERVE if administrator else 0)
-    own, hint = len(known.of_user(one.owner)), "remove unused ones: penstock schedule remove NAME"
-    if own >= OWN_MAX:
-        text = f"you have {own} schedules, and no more than {OWN_MAX} may be"
-        return Problem("too_many_schedules", "name", text, one.name, hint)
-    if used >= most:
-        text = f"all users together have {used} schedules, and no more may be"
-        return Problem("too_many_schedules", "name", text, one.name, "ask an administrator to remove some")
-    claims = [Holding(f"user {one.owner}", own)]
-    if not administrator and (over := over_share(claims, used=used, most=most)) is not None:
-        text = f"{over.who} has {own} schedules; the {over.left} that there may still be are for others"
-        return Problem("share_used_up", "name", text, one.name, hint)
-    return None
+    return too_many(
+        "schedules", one.name, one.owner,
+        own=len(known.of_user(one.owner)), own_most=OWN_MAX,
+        used=len(known.by_key), most=SCHEDULES_MAX + (RESERVE if administrator else 0),
+        hint="remove unused ones: penstock schedule remove NAME", shares=not administrator,
+    )  # fmt: skip
 
 
 def fire_due(tx: Transaction, times: Times, *, switches: bool = False) -> None:

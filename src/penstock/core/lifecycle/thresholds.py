@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from penstock.core.model.errors import Problem
+
 
 class Holding(NamedTuple):
     """A caller's part of it."""
@@ -65,3 +67,25 @@ class SharedAmount:
             self._own[name] -= amount
             if not self._own[name]:
                 del self._own[name]
+
+
+def too_many(
+    noun: str, name: str, user: str, *, own: int, own_most: int, used: int, most: int, hint: str, shares: bool
+) -> Problem | None:
+    """Return why a user may have no further one of something: the maximum is reached, or the rest is for others.
+
+    Args:
+        noun: what it is, in the plural and in lower case: part of the code and of the sentence.
+        own, used: how many the user has, and all users together.
+        shares: whether the user leaves room for others, as all but administrators do.
+    """
+    if own >= own_most:
+        text = f"you have {own} {noun}, and no more than {own_most} may be"
+        return Problem(f"too_many_{noun}", "name", text, name, hint)
+    if used >= most:
+        text = f"all users together have {used} {noun}, and no more may be"
+        return Problem(f"too_many_{noun}", "name", text, name, "ask an administrator to remove some")
+    if shares and (over := over_share([Holding(f"user {user}", own)], used=used, most=most)) is not None:
+        text = f"{over.who} has {own} {noun}; the {over.left} that there may still be are for others"
+        return Problem("share_used_up", "name", text, name, hint)
+    return None

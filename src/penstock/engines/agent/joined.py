@@ -66,7 +66,7 @@ class DeclaredNode(msgspec.Struct, frozen=True, omit_defaults=True):
     taints: tuple[Taint, ...] = ()
     most: Offer = Offer()
     engine: str = ""
-    """What has brought the agent there, such as `ray`; empty: somebody by hand."""
+    """What has brought the agent there, such as `ray`; empty: an administrator, by hand."""
     at: str = ""
     """Where it is, for people, such as `Slurm job 4711 on c3`."""
 
