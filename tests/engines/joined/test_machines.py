@@ -150,7 +150,10 @@ def test_beyond_its_lease_a_cut_node_has_ended_its_job_before_it_runs_elsewhere(
     assert ticks is not None
     cut.plug(into=False)
     try:
-        until(lambda: jobs.client.job(job).nodes not in ([], [cut.name]), "it is placed on the other machine")
+        try:
+            until(lambda: jobs.client.job(job).nodes not in ([], [cut.name]), "it is placed on the other machine", 60)
+        except AssertionError as late:
+            raise AssertionError(late, jobs.client.attempts(job), jobs.client.nodes()) from None
         assert not procfs.alive(pid, ticks)
         jobs.state(job, "running")
     finally:

@@ -63,7 +63,7 @@ function Row(props: { of: User; tokens?: number; onOpen: (open: Open) => void })
       <td>{disabled ? <strong class="worse">{t("users.disabled")}</strong> : t("users.enabled")}</td>
       {administers() ? (
         <>
-          <td class="rank-1"><A to={own} label={t("users.tokens_of", { n: props.tokens ?? 0, name })}>{props.tokens ? String(props.tokens) : t("token.make")}</A></td>
+          <td class="rank-1"><A to={own} label={props.tokens ? t("users.tokens_of", { n: props.tokens, name }) : t("users.make_token", { name })}>{props.tokens ? String(props.tokens) : t("token.make")}</A></td>
           <td><div class="tools"><button type="button" class="small" aria-label={t("declare.edit_of", { name })} onClick={() => props.onOpen({ name, what: "edit" })}>{t("declare.edit")}</button><button type="button" class="small" aria-label={t(disabled ? "users.enable_of" : "users.disable_of", { name })} onClick={() => props.onOpen({ name, what: "disable" })}>{t(disabled ? "users.enable" : "users.disable")}</button></div></td>
         </>
       ) : null}

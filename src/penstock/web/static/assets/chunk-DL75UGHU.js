@@ -1,0 +1,1 @@
+var a={zh:"zh-9ba5621977.json"};export{a};

@@ -1,1 +1,0 @@
-var h={zh:"zh-6bbdd6039b.json"};export{h as a};

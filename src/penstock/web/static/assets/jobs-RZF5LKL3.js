@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-5E6W62UK.js";import"./chunk-GYM2FB2S.js";import"./chunk-N4JJ7ZHO.js";import"./chunk-7EN4KILL.js";import"./chunk-QDRYS4ZH.js";import"./chunk-KKJL55R3.js";export{b as Act,a as Page};
