@@ -22,6 +22,7 @@ PAGES = {
     "overview": "/", "jobs": "/jobs", "nodes": "/nodes", "node_list": "/nodes?tab=list", "queues": "/queues",
     "timeline": "/timeline?range=6h", "usage": "/usage", "waste": "/usage?tab=waste", "money": "/money",
     "bill": "/money?tab=bill", "invoices": "/money?tab=invoices", "whatif": "/whatif", "submit": "/submit",
+    "schedules": "/schedules",
     "admin": "/admin", "tenants": "/admin?tab=tenants", "users": "/admin?tab=users", "quotas": "/admin?tab=quotas",
     "config": "/admin?tab=config", "health": "/admin?tab=health", "tokens": "/admin?tab=tokens",
     "secrets": "/admin?tab=secrets", "notifications": "/admin?tab=notifications",

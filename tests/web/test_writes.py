@@ -1,7 +1,10 @@
 """What the pages change, done as a user does it; and what roles that may not are shown and refused."""
 
 import pytest
+import yaml
 
+from penstock.core.config.job import parse_request
+from tests.server.harness import until
 from tests.web.world import ROLES
 
 WRITERS = ("admin", "operator", "tenant_admin")
@@ -104,6 +107,56 @@ def test_a_job_is_submitted_with_its_plan_and_its_file_in_sight(world, viewer):
     number = int(one.page.url.rpartition("/")[2])
     assert world.server.client.job(number).devices == 2
     world.server.client.cancel(number)
+
+
+def test_a_form_brings_what_its_job_needs(viewer):
+    one = viewer("member", "/submit")
+    one.page.get_by_label("Command").fill("python train.py")
+    for title in ("Environment, files and ports", "Elasticity and checkpoints"):
+        one.page.locator("summary", has_text=title).click()
+    one.page.locator("select", has=one.page.locator("option[value=packages]")).select_option("packages")
+    one.page.get_by_role("textbox", name="Packages").fill("torch==2.5, numpy")
+    one.page.get_by_label("Setup").fill("make -C kernels\ntrue")
+    one.page.get_by_label("Environment variables").fill("LR=0.1\nOPTIONS=a=b")
+    one.page.get_by_label("Inputs").fill("data/a.csv https://example.org/a.csv")
+    one.page.get_by_label("Ports").fill("http metrics")
+    one.page.get_by_label("Replicas at most").fill("4")
+    one.page.get_by_label("Refuse it where").check()
+    said = one.page.locator("pre.json").inner_text()
+    assert yaml.safe_load(said) == {
+        "command": "python train.py",
+        "replicas": "1..4",
+        "python": {"requirements": ["torch==2.5", "numpy"]},
+        "setup": ["make -C kernels", "true"],
+        "env": {"LR": "0.1", "OPTIONS": "a=b"},
+        "inputs": {"data/a.csv": "https://example.org/a.csv"},
+        "ports": ["http", "metrics"],
+        "checkpoint": {"shared": True},
+    }
+    assert parse_request(yaml.safe_load(said))[1] == []
+    one.page.locator(".why-text").wait_for(timeout=20_000)
+
+
+def test_a_schedule_is_set_paused_run_and_removed(world, viewer):
+    one = viewer("member", "/submit")
+    one.page.get_by_label("Command").fill("true")
+    one.page.locator("summary", has_text="Schedule").click()
+    one.page.get_by_label("Times").fill("@yearly")
+    assert one.page.get_by_role("button", name="Set the schedule").is_disabled()
+    one.page.get_by_label("Name", exact=True).fill("by-form")
+    one.page.get_by_role("button", name="Set the schedule").click()
+    one.page.get_by_role("button", name="Pause by-form").click()
+    one.page.get_by_role("button", name="Resume by-form").click()
+    one.page.get_by_role("button", name="Run by-form now").click()
+    until(lambda: shown(world, "by-form").run_total == 1, "a run is submitted")
+    assert not shown(world, "by-form").paused
+    one.page.get_by_role("button", name="Remove by-form").click()
+    one.page.locator("dialog[open]").get_by_role("button", name="Remove").click()
+    until(lambda: shown(world, "by-form") is None, "it is removed")
+
+
+def shown(world, name):
+    return next((one for one in world.server.client.schedules(everyone=True) if one.name == name), None)
 
 
 def test_a_wrong_form_says_which_field(viewer):

@@ -108,6 +108,8 @@ def filled(server: InProcessServer) -> dict[str, str]:
     for i in range(6):
         other = {"tenant": OTHER, "queue": "default", "name": f"{OTHER}-train-{i}", "priority": "high"}
         server.submit(other | {"command": "sleep 7200", "devices": 8})
+    rule = {"cron": "0 3 * * MON-FRI", "zone": "Europe/Berlin", "overlap": "skip"}
+    server.client.set_schedule("nightly", {"tenant": "lab", "command": "true", "schedule": rule})
     held = server.submit(
         {"tenant": "lab", "name": HOSTILE, "labels": {"note": HOSTILE}, "command": f"echo '{HOSTILE}'", "devices": 8}
     )

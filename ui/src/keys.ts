@@ -6,7 +6,7 @@ import { keep, kept } from "./store";
 export const enabled = signal(kept("keys", true));
 export const helpOpen = signal(false);
 export const PAGES: Record<string, string> = {
-  o: "/", j: "/jobs", n: "/nodes", q: "/queues", t: "/timeline", u: "/usage", c: "/money", w: "/whatif", s: "/submit", a: "/admin", l: "/audit",
+  o: "/", j: "/jobs", n: "/nodes", q: "/queues", t: "/timeline", u: "/usage", c: "/money", w: "/whatif", e: "/schedules", s: "/submit", a: "/admin", l: "/audit",
 };
 const PAUSE_MS = 1_200;
 let first = "";

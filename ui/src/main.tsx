@@ -28,6 +28,7 @@ const PAGES: Entry[] = [
   { match: /^\/usage$/, load: () => import("./pages/usage"), nav: "usage", to: "/usage" },
   { match: /^\/money$/, load: () => import("./pages/money"), nav: "money", to: "/money" },
   { match: /^\/whatif$/, load: () => import("./pages/whatif"), nav: "whatif", to: "/whatif", role: true },
+  { match: /^\/schedules$/, load: () => import("./pages/schedules"), nav: "schedules", to: "/schedules" },
   { match: /^\/submit$/, load: () => import("./pages/submit"), nav: "submit", to: "/submit", submits: true },
   { match: /^\/admin$/, load: () => import("./pages/admin"), nav: "admin", to: "/admin" },
   { match: /^\/audit$/, load: () => import("./pages/audit"), nav: "audit", to: "/audit" },

@@ -11,7 +11,8 @@ function scalar(value: string | number | boolean): string {
 
 /** Return a mapping as YAML. */
 export function yaml(value: { [name: string]: Value }, indent = ""): string {
-  return Object.entries(value).map(([name, one]) => {
+  return Object.entries(value).map(([plain, one]) => {
+    const name = scalar(plain);
     if (Array.isArray(one)) return `${indent}${name}: [${one.map((item) => (typeof item === "object" ? JSON.stringify(item) : scalar(item))).join(", ")}]\n`;
     if (typeof one === "object") return `${indent}${name}:\n${yaml(one, `${indent}  `)}`;
     return `${indent}${name}: ${scalar(one)}\n`;

@@ -1,35 +1,17 @@
 // A job from a form: what it would lead to is shown while it is filled in, and the job file that it makes.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get, me, post } from "../api/client";
+import type { ComponentChildren } from "preact";
+import { get, me, post, send } from "../api/client";
 import type { JobView, PlanAnswer, PlannedJob, PoolList, QueueList, SubmitAnswer } from "../api/types.gen";
 import { useGet } from "../api/use";
 import { money } from "../format";
 import { t } from "../i18n";
+import { EMPTY, ENVIRONMENTS, type Form, type Request, requestOf, scheduleOf } from "../jobform";
 import { A, Card, Copy, Empty, Field, Head, note, Problem, Time } from "../parts/basics";
 import { go, query } from "../router";
-import { type Value, yaml } from "../yaml";
+import { yaml } from "../yaml";
 
 const WAIT_MS = 600;
-type Form = Record<"name" | "command" | "devices" | "replicas" | "model" | "cpus" | "memory" | "queue" | "tenant" | "priority" | "time_limit" | "array" | "workdir" | "pool", string> & { preemptible: boolean };
-const EMPTY: Form = { name: "", command: "", devices: "0", replicas: "", model: "", cpus: "", memory: "", queue: "", tenant: "", priority: "", time_limit: "", array: "", workdir: "", pool: "", preemptible: true };
-
-/** Return the request that the form describes, in the words of a job file. */
-export function requestOf(form: Form): { [name: string]: Value } {
-  const found: { [name: string]: Value } = {};
-  const put = (name: string, value: Value | "") => {
-    if (value !== "") found[name] = value;
-  };
-  put("name", form.name.trim());
-  put("command", form.command.trim());
-  for (const name of ["tenant", "queue", "pool", "time_limit", "workdir", "array"] as const) put(name, form[name].trim());
-  if (form.priority) put("priority", /^-?\d+$/.test(form.priority) ? Number(form.priority) : form.priority);
-  if (Number(form.devices)) found.devices = form.model ? { count: Number(form.devices), model: form.model } : Number(form.devices);
-  if (Number(form.replicas) > 1) found.replicas = Number(form.replicas);
-  if (form.cpus) found.cpus = Number(form.cpus);
-  put("memory", form.memory.trim());
-  if (!form.preemptible) found.preemptible = false;
-  return found;
-}
 
 export function Page() {
   const [form, setForm] = useState<Form>(EMPTY);
@@ -38,7 +20,8 @@ export function Page() {
   const pools = useGet<PoolList>("/pools");
   const queues = useGet<QueueList>("/queues");
   const request = useMemo(() => requestOf(form), [form]);
-  const text = yaml(request);
+  const schedule = useMemo(() => scheduleOf(form), [form]);
+  const text = yaml(schedule ? { ...request, schedule } : request);
   useEffect(() => {
     const from = query.value.get("from");
     if (from) void get<JobView>(`/jobs/${from}`).then((job) => setForm((known) => ({ ...known, name: job.name, command: job.command.at(-1) ?? "", devices: String(job.replicas ? Math.round(job.devices / job.replicas) : job.devices), replicas: String(job.replicas), queue: job.queue, tenant: job.tenant, priority: String(job.priority) }))).then(() => {
@@ -52,6 +35,11 @@ export function Page() {
     setBusy(true);
     setProblem(null);
     try {
+      if (schedule) {
+        await send("PUT", `/schedules/${encodeURIComponent(form.name.trim())}`, { body: { ...request, schedule } });
+        note(t("schedule.done", { name: form.name.trim() }));
+        return go("/schedules");
+      }
       const done = await post<SubmitAnswer>("/jobs", request);
       note(t("submit.done", { n: done.jobs.length, id: done.jobs[0]?.id ?? 0 }));
       go(done.jobs.length === 1 ? `/jobs/${done.jobs[0]!.id}` : "/jobs");
@@ -83,9 +71,25 @@ export function Page() {
               <Field label={t("job.array")}><input value={form.array} onInput={set("array")} placeholder="0-9%4" /></Field>
             </div>
             <Field label={t("submit.workdir")}><input value={form.workdir} onInput={set("workdir")} placeholder="/home/ann/project" /></Field>
-            <label class="check"><input type="checkbox" checked={form.preemptible} onChange={(event) => setForm({ ...form, preemptible: event.currentTarget.checked })} /> {t("job.preemptible")}</label>
+            <Check label={t("job.preemptible")} on={form.preemptible} set={(on) => setForm({ ...form, preemptible: on })} />
+            <Brought form={form} set={set} />
+            <Section title={t("submit.saving")}>
+              <div class="fields">
+                <Field label={t("submit.replicas_max")} hint={t("submit.replicas_max_hint")}><input type="number" min="1" value={form.replicas_max} onInput={set("replicas_max")} /></Field>
+                <Field label={t("submit.interval")} hint={t("submit.interval_hint")}><input value={form.interval} onInput={set("interval")} placeholder="10m" /></Field>
+              </div>
+              <Check label={t("submit.shared")} on={form.shared} set={(on) => setForm({ ...form, shared: on })} />
+            </Section>
+            <Section title={t("submit.schedule")}>
+              <div class="fields">
+                <Field label={t("schedule.cron")} hint={t("schedule.cron_hint")}><input value={form.cron} onInput={set("cron")} placeholder="0 3 * * MON-FRI" /></Field>
+                <Field label={t("schedule.zone")}><input value={form.zone} onInput={set("zone")} placeholder={Intl.DateTimeFormat().resolvedOptions().timeZone} /></Field>
+                <Field label={t("schedule.overlap")}><select value={form.overlap} onChange={set("overlap")}><option value="">{t("submit.default")}</option>{["skip", "queue", "allow"].map((one) => <option key={one} value={one}>{t(`schedule.overlap_${one}`)}</option>)}</select></Field>
+              </div>
+              {schedule && !form.name.trim() ? <p class="faint">{t("schedule.needs_name")}</p> : null}
+            </Section>
             {problem ? <Problem of={problem} /> : null}
-            <p><button type="submit" class="primary" disabled={busy || !form.command.trim()}>{t("submit.go")}</button></p>
+            <p><button type="submit" class="primary" disabled={busy || !form.command.trim() || (!!schedule && !form.name.trim())}>{t(schedule ? "schedule.set" : "submit.go")}</button></p>
           </form>
         </Card>
         <div>
@@ -97,7 +101,38 @@ export function Page() {
   );
 }
 
-function Plan(props: { of: { [name: string]: Value }; ready: boolean }) {
+type Setter = (name: keyof Form) => (event: { currentTarget: { value: string } }) => void;
+
+/** Fields that most jobs do not need: shown on demand. */
+function Section(props: { title: string; children: ComponentChildren }) {
+  return <details class="section"><summary>{props.title}</summary>{props.children}</details>;
+}
+
+function Check(props: { label: string; on: boolean; set: (on: boolean) => void }) {
+  return <label class="check"><input type="checkbox" checked={props.on} onChange={(event) => props.set(event.currentTarget.checked)} /> {props.label}</label>;
+}
+
+/** What the job brings along: its environment, files that its nodes fetch, and what it needs of them. */
+function Brought(props: { form: Form; set: Setter }) {
+  const { form, set } = props;
+  const python = form.environment && form.environment !== "conda" && form.environment !== "image";
+  return (
+    <Section title={t("submit.brought")}>
+      <div class="fields">
+        <Field label={t("submit.environment")}><select value={form.environment} onChange={set("environment")}><option value="">{t("submit.environment_none")}</option>{ENVIRONMENTS.map((one) => <option key={one} value={one}>{t(`submit.environment_${one}`)}</option>)}</select></Field>
+        {form.environment ? <Field label={t(`submit.of_${form.environment}`)}><input value={form.environment_of} onInput={set("environment_of")} placeholder={t(`submit.example_${form.environment}`)} /></Field> : null}
+        {python ? <Field label={t("submit.python_version")}><input value={form.python_version} onInput={set("python_version")} placeholder="3.12" /></Field> : null}
+        <Field label={t("submit.ports")} hint={t("submit.ports_hint")}><input value={form.ports} onInput={set("ports")} placeholder="http, metrics" /></Field>
+        <Field label={t("submit.runtime")}><select value={form.runtime} onChange={set("runtime")}><option value="">{t("submit.runtime_none")}</option><option value="ray">{t("submit.runtime_ray")}</option></select></Field>
+      </div>
+      <Field label={t("submit.setup")} hint={t("submit.setup_hint")}><textarea rows={2} value={form.setup} onInput={set("setup")} placeholder="make -C kernels" /></Field>
+      <Field label={t("submit.env")} hint={t("submit.env_hint")}><textarea rows={2} value={form.env} onInput={set("env")} placeholder="LR=0.1" /></Field>
+      <Field label={t("submit.inputs")} hint={t("submit.inputs_hint")}><textarea rows={2} value={form.inputs} onInput={set("inputs")} placeholder="data/train.csv https://example.org/train.csv" /></Field>
+    </Section>
+  );
+}
+
+function Plan(props: { of: Request; ready: boolean }) {
   const [plan, setPlan] = useState<PlanAnswer | null>(null);
   const [problem, setProblem] = useState<unknown>(null);
   const [busy, setBusy] = useState(false);

@@ -4,7 +4,7 @@ import { enabled, helpOpen, PAGES, setEnabled } from "../keys";
 import { Dialog } from "./basics";
 
 const NAMES: Record<string, string> = {
-  o: "overview", j: "jobs", n: "nodes", q: "queues", t: "timeline", u: "usage", c: "money", w: "whatif", s: "submit", a: "admin", l: "audit",
+  o: "overview", j: "jobs", n: "nodes", q: "queues", t: "timeline", u: "usage", c: "money", w: "whatif", e: "schedules", s: "submit", a: "admin", l: "audit",
 };
 
 export function Help() {

@@ -1,1 +1,0 @@
-var a={zh:"zh-9ba5621977.json"};export{a};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-7IN532FF.js";import"./chunk-HDBEGY6J.js";import"./chunk-N4JJ7ZHO.js";import"./chunk-2AKV5UE3.js";import"./chunk-QDRYS4ZH.js";import"./chunk-DL75UGHU.js";export{b as Act,a as Page};
