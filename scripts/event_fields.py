@@ -40,6 +40,7 @@ EVENT_FIELDS = {
     "AttemptAllocated.choice": "0: what the job asks for first; else the number of its alternative",
     "AttemptAllocated.scheduler": "the other scheduler that decided; empty: this one",
     "AttemptAllocated.names": "names of the replicas there, by rank",
+    "BatchChosen.batch": "samples of one replica in one pass, and further passes before an update",
     "ReplicaStarted.pid": "process number on the node; 0: not known",
     "AttemptStopRequested.reason": "what it is stopped for",
     "AttemptStopRequested.grace_ms": "between the request to save and the end by force",

@@ -1,12 +1,14 @@
 """What is done when a program makes no step: looked at, said, and started again where that is wanted."""
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.control import progress as pulse
 from penstock.control.progress import gauges_of
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.orders import InspectReplica, StopReplica
 from penstock.core.messages.reports import ProgressSeen, ReplicaInspected, ReplicaKey
+from penstock.core.model.batching import BatchSeen
 from penstock.core.model.events import AttemptResumed, AttemptStopRequested, AttemptSuspended, ReplicaFrozen
 from penstock.core.model.hangs import Frame, Sight
 from penstock.core.model.jobs import ExitInfo
@@ -373,3 +375,31 @@ def test_a_first_report_of_step_0_is_one():
     progress(rig, job_id, 0, Gauges(), attempt=2)
     answer(rig, job_id, Sight(0, "T"), attempt=2)
     assert "HangFound" not in rig.events()
+
+
+def test_of_batches_the_slowest_rank_counts_and_whichever_noise_is_known():
+    slow, fast = BatchSeen(8, step_us=900, sync_us=10), BatchSeen(8, step_us=800, sync_us=200, noise=300)
+    assert gauges_of([Gauges(batch=fast), Gauges(), Gauges(batch=slow)]).batch == BatchSeen(8, 0, 900, 10, 300)
+    assert gauges_of([Gauges()]).batch is None
+
+
+@pytest.mark.parametrize(
+    ("after", "notes"),
+    [
+        (BatchSeen(8, step_us=900, noise=300), 1),
+        (BatchSeen(8, step_us=950, noise=320), 1),
+        (BatchSeen(16, step_us=900, noise=300), 2),
+        (BatchSeen(8, 1, step_us=900, noise=300), 2),
+        (BatchSeen(8, step_us=1_400, noise=300), 2),
+        (BatchSeen(8, step_us=900, noise=500), 2),
+        (None, 2),
+    ],
+)
+def test_a_batch_that_has_changed_is_noted_anew(after, notes):
+    rig = Rig("a")
+    job_id = rig.running()
+    steady = Gauges(step_ms=100, batch=BatchSeen(8, step_us=900, noise=300))
+    for step in range(1, 100):
+        progress(rig, job_id, step, steady if step < 20 else replace(steady, batch=after))
+        rig.wait(1_000)
+    assert rig.events().count("ProgressNoted") == notes

@@ -108,6 +108,9 @@ def _of_programs(event: ev.AnyEvent) -> str:
             return f"attempt {event.attempt} resumed at step {event.step:,}{lost}"
         case ev.ProgressNoted():
             return f"step {event.step:,}{_gauges(event)}"
+        case ev.BatchChosen():
+            more = f", {event.batch.accumulation + 1} passes an update" if event.batch.accumulation else ""
+            return f"goes on with a batch of {event.batch.local:,} samples a replica and pass{more}"
         case ev.UseNoted():
             never = f"; {counted(event.untouched, 'device')} never used" if event.untouched else ""
             return f"devices busy {event.busy_milli // 10} % of {format_duration(event.covered_ms)}, as measured{never}"

@@ -6,12 +6,14 @@ each report. They become an event when they have changed, when they give another
 `hangs.py` handles programs that make no step.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey
+from penstock.core.model.batching import BatchSeen
 from penstock.core.model.events import ProgressNoted
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.jobs import Job
@@ -26,7 +28,7 @@ NOTE_CHANGE_MILLI = 200
 NOTE_PAUSE_MS = 60_000
 NOTE_FLOOR = 50
 """Smaller values than this (ms, thousandths) do not count as changed by their share."""
-_COMPARED = tuple(name for name in Gauges.__struct_fields__ if name not in ("data_queue", "loss_not_finite"))
+_COMPARED = tuple(name for name in Gauges.__struct_fields__ if name not in ("data_queue", "loss_not_finite", "batch"))
 
 
 class Pulse(msgspec.Struct):
@@ -150,7 +152,16 @@ def gauges_of(ranks: Iterable[Gauges]) -> Gauges:
         memory_bytes=sum(g.memory_bytes for g in found),
         data_queue=min((g.data_queue for g in found), default=0),
         loss_not_finite=any(g.loss_not_finite for g in found),
+        batch=_batch_of([g.batch for g in found if g.batch is not None]),
     )
+
+
+def _batch_of(ranks: Sequence[BatchSeen]) -> BatchSeen | None:
+    """Return what ranks measured with their batch: the slowest one's times, the noise of one that knows it."""
+    if not ranks:
+        return None
+    slowest = max(ranks, key=lambda seen: seen.step_us)
+    return replace(slowest, noise=next((seen.noise for seen in ranks if seen.noise), 0))
 
 
 def _due(job: Job, pulse: Pulse, now_ms: int) -> bool:
@@ -174,5 +185,12 @@ def _changed(before: Gauges, after: Gauges) -> bool:
         return False
     if before.loss_not_finite != after.loss_not_finite:
         return True
-    pairs = ((getattr(before, name), getattr(after, name)) for name in _COMPARED)
+    pairs = [(getattr(before, name), getattr(after, name)) for name in _COMPARED]
+    if before.batch is not None and after.batch is not None:
+        old, new = before.batch, after.batch
+        if (old.local, old.accumulation) != (new.local, new.accumulation):
+            return True
+        pairs += [(old.step_us, new.step_us), (old.sync_us, new.sync_us), (old.noise, new.noise)]
+    elif before.batch is not after.batch:
+        return True
     return any(abs(new - old) * 1000 > NOTE_CHANGE_MILLI * max(old, new, NOTE_FLOOR) for old, new in pairs)

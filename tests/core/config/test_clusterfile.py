@@ -14,6 +14,7 @@ from penstock.core.config.cluster import parse_cluster
 from penstock.core.config.job import parse_request
 from penstock.core.config.nodes import VirtualNode
 from penstock.core.config.pools import BACKFILL_RULES, ENTRIES_MAX, PLACEMENTS
+from penstock.core.model.batching import ElasticRule
 from penstock.core.model.cluster import ClusterConfig, Pool, Queue, Reservation, Settings, Tenant
 from penstock.core.model.errors import PROBLEMS_MAX
 from penstock.devices.simulated import simulated
@@ -449,3 +450,25 @@ def test_how_a_pool_shares_devices_is_read_and_what_is_out_of_range_is_said():
     assert next(p.message for p in problems if p.field.endswith("window")) == (
         "pools[0].sharing.window is '11m', expected a time from 5s to 10m"
     )
+
+
+def test_how_a_pool_and_its_queues_choose_sizes_is_read():
+    raw = {
+        "pools": [{"name": "a", "elastic": {"mode": "speedup", "rebalance": True, "restarts_per_hour": 2}}],
+        "queues": [{"name": "up", "elastic": "off"}, {"name": "below", "parent": "up"}, {"name": "free"}],
+    }
+    found = read(raw).config
+    assert found.pools[0].elastic == ElasticRule("speedup", rebalance=True, restarts_per_hour=2)
+    assert [found.elastic_mode(name, "a") for name in ("up", "below", "free")] == ["off", "off", "speedup"]
+    assert found.elastic_mode("free", "b") == "goodput"
+
+
+def test_wrong_choices_of_sizes_are_said_with_the_nearest_word():
+    wrong = {"mode": "godput", "rebalance": "yes", "restarts_per_hour": 61}
+    _, problems = parse_cluster({"pools": [{"name": "a", "elastic": wrong}], "queues": [{"name": "q", "elastic": 1}]})
+    assert [(p.field, p.hint) for p in problems] == [
+        ("pools[0].elastic.mode", "did you mean 'goodput'?"),
+        ("pools[0].elastic.rebalance", ""),
+        ("pools[0].elastic.restarts_per_hour", ""),
+        ("queues[0].elastic", "known: goodput, off, speedup"),
+    ]

@@ -9,6 +9,7 @@ from penstock.core.config.ask import PLACEMENTS, SHAPE
 from penstock.core.config.job import job_schema, parse_request, request_schema
 from penstock.core.config.job_fields import FIELDS
 from penstock.core.lifecycle.requests import NewJob
+from penstock.core.model.batching import BatchAsk
 from penstock.core.model.containers import ImageAsk, Mount
 from penstock.core.model.environments import PythonSpec
 from penstock.core.model.jobs import CheckpointSpec, Dependency, GangAsk, GroupAsk, Input, JobSpec, Topology
@@ -34,6 +35,18 @@ def sizes(entry):
 SHELL = ("/bin/sh", "-c", "train")
 EXAMPLES = {
     "on_preempt": [("suspend", lambda e: e.spec.on_preempt, "suspend"), ("stop", lambda e: e.spec.on_preempt, "stop")],
+    "batch": [
+        (
+            {"min": 64, "max": 512, "per_device_max": 64},
+            lambda e: e.spec.batch,
+            BatchAsk(smallest=64, largest=512, per_device_max=64),
+        ),
+        (
+            {"min": 1, "max": 8, "per_device_max": 4, "per_device_min": 2},
+            lambda e: e.spec.batch,
+            BatchAsk(1, 8, 4, per_device_min=2),
+        ),
+    ],
     "on_hang": [("report", lambda e: e.spec.on_hang, "report"), ("restart", lambda e: e.spec.on_hang, "restart")],
     "hold": [(True, lambda e: e.held, True), (False, lambda e: e.held, False)],
     "lease": [(False, lambda e: e.spec.lease, False)],

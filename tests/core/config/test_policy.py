@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
 from penstock.core.config.diff import ConfigEdit, describe, diff, digest
+from penstock.core.model.batching import ElasticRule
 from penstock.core.model.cluster import ClusterConfig, IdleRule, Pool, Queue, Reservation, Settings, Tenant
 from penstock.core.model.pairing import SharingSettings
 from penstock.core.model.prices import Billing, Factor, Party, Price, Tariff
@@ -167,6 +168,8 @@ def other(value):
             return replace(value, note="thanks")
         case SharingSettings():
             return replace(value, across_tenants=True)
+        case ElasticRule():
+            return replace(value, rebalance=True)
     raise AssertionError(f"the model has a new kind of value: {value!r}")
 
 

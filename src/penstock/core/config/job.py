@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import msgspec
 
 from penstock.core.config.ask import build_alternatives, build_ask
+from penstock.core.config.elastic import build_batch
 from penstock.core.config.fields import Json, Values, described, described_fields, read_fields, struct
 from penstock.core.config.image import covers, with_runtime
 from penstock.core.config.job_fields import FIELDS, ArrayIndexes, RuntimeAsk, Workdir
@@ -168,9 +169,10 @@ def _build(values: Values, reader: Reader) -> NewJob:
     command, workdir = values["command"], values.get("workdir", Workdir())
     runtime: RuntimeAsk = values.get("runtime", RuntimeAsk())
     image = _image(values, reader)
+    ask = build_ask(values, reader)
     spec = m.JobSpec(
         command=command,
-        ask=with_runtime(build_ask(values, reader), image),
+        ask=with_runtime(ask, image),
         name=values.get("name") or _name_of(command),
         tenant=TenantName(values.get("tenant", cluster.DEFAULT_TENANT)),
         queue=QueueName(values.get("queue", cluster.DEFAULT_QUEUE)),
@@ -204,6 +206,7 @@ def _build(values: Values, reader: Reader) -> NewJob:
         runtime=runtime.kind,
         object_store_bytes=runtime.object_store_bytes,
         ports=values.get("ports", ()),
+        batch=build_batch(values, ask, reader),
     )
     names = tuple((item, kind) for item, kind in after if isinstance(item, str)) if after else ()
     unnamed = UNNAMED["tenant" in values, "queue" in values]

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, get_args
 
 from penstock.core.config.ask import ALTERNATIVES, SHAPE
+from penstock.core.config.elastic import BATCH
 from penstock.core.config.environments import ENVIRONMENT
 from penstock.core.config.fields import (
     NAMES,
@@ -270,6 +271,7 @@ FIELDS: dict[str, Field] = {
     "hold": flag("wait until it is released (false)"),
     **SHAPE,
     "alternatives": ALTERNATIVES,
+    "batch": BATCH,
     "shareable": flag("its devices may be shared while they are little used (false)"),
     "pool": label("pool to run in"),
     "queue": label("queue to wait in (the default of the user or of the cluster)"),

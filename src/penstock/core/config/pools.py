@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, cast, get_args
 
+from penstock.core.config.elastic import ELASTIC
 from penstock.core.config.fields import (
     NAME,
     QUANTITY,
@@ -174,6 +175,7 @@ POOL = Section(
             default=0,
             at="device_power_limit_mw",
         ),
+        "elastic": section("how the sizes of its elastic jobs are chosen", ELASTIC),
         "virtualization": Field(_read_virtualization, {"enum": list(VIRTUALIZATIONS)}, "kinds of device sharing"),
         "mig_strategy": word(
             "MIG instances into which devices are divided ahead of demand: halves (`training`), the smallest "

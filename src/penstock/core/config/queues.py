@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from penstock.core.config.elastic import MODE_TEXT, MODES
 from penstock.core.config.fields import (
     NAME,
     QUANTITY,
@@ -164,6 +165,9 @@ def queue_section(policies: Policies) -> Section[c.Queue]:
             example="10m",
         ),
         "max_waiting": integer("limit of waiting jobs; a submit beyond it is refused", 1, 10_000_000),
+        "elastic": word(
+            f"how the sizes of its elastic jobs are chosen: {MODE_TEXT} (the parent's, or the pool's)", MODES
+        ),
         "idle": section("rule for idle attempts (the parent's)", _IDLE),
         "alerts": alerts("percentages of its maxima that raise an alert"),
     }

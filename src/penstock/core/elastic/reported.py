@@ -11,7 +11,7 @@ from penstock.core.elastic.rules import Scaling, ScalingRules, Utilisation, scal
 from penstock.core.elastic.speedup import SpeedCurve, ThroughputReport, curve_of
 from penstock.core.model.cluster import Settings
 from penstock.core.model.jobs import Job
-from penstock.core.model.progress import Progress, SizeNoted
+from penstock.core.model.progress import SizeNoted
 
 KEPT_MS = 3_600_000
 """Older notes of a size keep no job from it."""
@@ -42,9 +42,26 @@ def busy_milli(data_wait_milli: int, communication_milli: int) -> int:
     return max(0, 1000 - data_wait_milli - communication_milli)
 
 
-def curve_told(job: Job) -> SpeedCurve:
-    """Return the job's speed-up curve: its reported throughput at each size, Amdahl's law before any report."""
-    return curve_of([ThroughputReport(size.replicas, size.samples_per_s_milli) for size in job.progress.sizes])
+def curve_told(job: Job, model: str | None = None) -> SpeedCurve:
+    """Return the job's speed-up curve: its reported throughput at each size, Amdahl's law before any report.
+
+    Args:
+        model: of the devices; by default the one that it runs on, or ran on last.
+    """
+    sizes = sizes_on(job, model)
+    return curve_of([ThroughputReport(size.replicas, size.samples_per_s_milli) for size in sizes])
+
+
+def sizes_on(job: Job, model: str | None = None) -> list[SizeNoted]:
+    """Return the notes of a job's sizes on one model of devices, by default its present or last one.
+
+    Without any, those of an unknown model: of former versions, or of several models together.
+    """
+    sizes = job.progress.sizes
+    if model is None:
+        model = job.attempt.model if job.attempt is not None else sizes[-1].model if sizes else ""
+    found = [size for size in sizes if size.model == model]
+    return found or [size for size in sizes if not size.model]
 
 
 def largest_useful(job: Job, settings: Settings, now_ms: int) -> int:
@@ -57,8 +74,8 @@ def largest_useful(job: Job, settings: Settings, now_ms: int) -> int:
 
 def _useless(job: Job, settings: Settings, now_ms: int) -> list[SizeNoted]:
     """Return recent sizes, smallest first, at which the job mostly waited and more is not known to be faster."""
-    lately = (size for size in job.progress.sizes if now_ms - size.noted_ms < KEPT_MS)
-    found = [size for size in lately if _waits(size, settings) and not _more_is_faster(job.progress, size)]
+    lately = (size for size in sizes_on(job) if now_ms - size.noted_ms < KEPT_MS)
+    found = [size for size in lately if _waits(size, settings) and not _more_is_faster(job, size)]
     return sorted(found, key=lambda size: size.replicas)
 
 
@@ -70,7 +87,7 @@ def shrink_due(job: Job, now_ms: int) -> Scaling | None:
     seen, size = utilisation_of(job, now_ms), len(job.attempt.replicas) if job.attempt is not None else 0
     if seen is None or seen.busy_milli >= RULES.in_below_milli:
         return None
-    if any(_more_is_faster(job.progress, known) for known in job.progress.sizes if known.replicas == size):
+    if any(_more_is_faster(job, known) for known in sizes_on(job) if known.replicas == size):
         return None
     ask = job.spec.ask
     found = scale(seen, replicas=size, minimum=ask.replicas, maximum=ask.replicas_max, curve=curve_told(job))
@@ -106,8 +123,8 @@ def _waits(size: SizeNoted, settings: Settings) -> bool:
     return size.data_wait_milli > settings.elastic_data_wait_max_milli or (settings.elastic_shrink_idle and idle)
 
 
-def _more_is_faster(progress: Progress, size: SizeNoted) -> bool:
+def _more_is_faster(job: Job, size: SizeNoted) -> bool:
     """Return whether the job is known to be notably faster at this size than below it, or above it than at this one."""
-    rates = sorted((s.replicas, s.samples_per_s_milli) for s in progress.sizes if s.samples_per_s_milli)
+    rates = sorted((s.replicas, s.samples_per_s_milli) for s in sizes_on(job) if s.samples_per_s_milli)
     pairs = (pair for pair in pairwise(rates) if size.replicas in (pair[0][0], pair[1][0]))
     return any(fast * 1000 > slow * (1000 + FASTER_MILLI) for (_, slow), (_, fast) in pairs)

@@ -47,7 +47,8 @@ def anomalies(job: Job, now_ms: int) -> Iterator[Anomaly]:
     if now_ms - told.noted.at_ms - attempt.idle_ms < STANDS_MS:
         return
     size = len(attempt.replicas)
-    known = next((s for s in told.sizes if s.replicas == size), None) if not attempt.choice else None
+    noted = (s for s in told.sizes if (s.replicas, s.model) == (size, attempt.model))
+    known = next(noted, None) if not attempt.choice else None
     least_ms = known.step_ms_least if known is not None else 0
     if known is not None and told.gauges.step_ms >= max(SLOW_LEAST_MS, SLOW_FACTOR * least_ms) and least_ms:
         yield _slow(job, known)

@@ -153,6 +153,7 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         environments_kept_gib=settings.environments_kept_gib if _prepared(spec) else 0,
         image=replace(spec.image, among=allowed_runtimes(settings)) if spec.image is not None else None,
         mps=_runs_through_mps(state, job, replica),
+        batch=attempt.batch,
     )
 
 

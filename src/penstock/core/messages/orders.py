@@ -3,6 +3,7 @@
 import msgspec
 
 from penstock.core.messages.reports import ReplicaKey
+from penstock.core.model.batching import BatchChoice
 from penstock.core.model.containers import ImageAsk
 from penstock.core.model.environments import PythonSpec
 from penstock.core.model.ids import Incarnation, JobId, NodeName
@@ -79,6 +80,8 @@ class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """What the node fetches before it starts."""
     environments_kept_gib: int = 0
     """What environments that nothing uses may take on the node; 0: as the agent has it."""
+    batch: BatchChoice | None = None
+    """The batch that the program is to run with; None: its own matter."""
 
 
 class StopReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):

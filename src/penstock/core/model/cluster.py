@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.model.access import User
+from penstock.core.model.batching import ElasticMode, ElasticRule
 from penstock.core.model.ids import DEFAULT_POOL as DEFAULT_POOL
 from penstock.core.model.ids import DEFAULT_QUEUE as DEFAULT_QUEUE
 from penstock.core.model.ids import DEFAULT_TENANT as DEFAULT_TENANT
@@ -166,6 +167,8 @@ class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
     """How much each of its devices may draw: agents set it by the vendor's tool; 0: what its vendor lets it draw."""
     mig_strategy: MigStrategy = "none"
     """Into which MIG instances its devices are divided ahead of demand."""
+    elastic: ElasticRule = ElasticRule()
+    """How the sizes of its elastic jobs are chosen."""
 
     @property
     def parts(self) -> Sharing:
@@ -222,6 +225,8 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     """Percentages of its maxima that raise an alert when reached, ascending."""
     idle: IdleRule | None = None
     """What follows when its attempts are idle; None takes the rule of the queue above, if one there has one."""
+    elastic: ElasticMode | None = None
+    """How the sizes of its elastic jobs are chosen; None: as the queue above says, or else their pool."""
 
 
 class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -294,6 +299,23 @@ class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     @cached_property
     def queue_by_name(self) -> dict[QueueName, Queue]:
         return {queue.name: queue for queue in self.queues}
+
+    @cached_property
+    def elastic_modes(self) -> dict[QueueName, ElasticMode]:
+        """How the sizes of elastic jobs are chosen in each queue that says so, or is below one that does."""
+        found: dict[QueueName, ElasticMode] = {}
+        for queue in self.queues:
+            at: Queue | None = queue
+            while at is not None and at.elastic is None:
+                at = self.queue_by_name.get(at.parent)
+            if at is not None and at.elastic is not None:
+                found[queue.name] = at.elastic
+        return found
+
+    def elastic_mode(self, queue: QueueName, pool: PoolName) -> ElasticMode:
+        """Return how the sizes of a queue's elastic jobs are chosen in a pool."""
+        declared = self.pool_by_name.get(pool)
+        return self.elastic_modes.get(queue) or (declared.elastic if declared is not None else ElasticRule()).mode
 
     @cached_property
     def idle_rules(self) -> dict[QueueName, IdleRule]:

@@ -15,6 +15,7 @@ from penstock.core.model.access_events import SecretRemoved as SecretRemoved
 from penstock.core.model.access_events import SecretSet as SecretSet
 from penstock.core.model.access_events import TokenIssued as TokenIssued
 from penstock.core.model.access_events import TokenRevoked as TokenRevoked
+from penstock.core.model.batching import BatchChoice
 from penstock.core.model.checkpoint_events import CheckpointAbandoned as CheckpointAbandoned
 from penstock.core.model.checkpoint_events import CheckpointSaved as CheckpointSaved
 from penstock.core.model.cluster import ClusterConfig
@@ -148,6 +149,20 @@ class AttemptAllocated(Event, tag=True, frozen=True, omit_defaults=True):
     """It joins another job on its device and holds half of it; None: it has its places as it asked for them."""
     ports: tuple[int, ...] = ()
     """Named ports of the replicas, by rank, each in the order of the job's names; 0: its node had none left."""
+    batch: BatchChoice | None = None
+    """The batch that it is to run with; None: its program chooses."""
+
+
+class BatchChosen(Event, tag=True, frozen=True, omit_defaults=True):
+    """A running attempt is to go on with another batch, where it is."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    batch: BatchChoice
+    basis: int = 0
+    """The last record that the plan knew."""
+    decided_ms: int = 0
+    """The time the plan went by (unix ms)."""
 
 
 class ReplicaStarted(Event, tag=True, frozen=True, omit_defaults=True):
@@ -355,6 +370,7 @@ AnyEvent = (
     | JobRequeueRequested
     | JobEdited
     | AttemptAllocated
+    | BatchChosen
     | ReplicaStarted
     | ReplicaExited
     | AttemptStopRequested

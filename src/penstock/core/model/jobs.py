@@ -4,12 +4,14 @@ from typing import Literal
 
 import msgspec
 
+from penstock.core.model.batching import BatchAsk, BatchChoice
 from penstock.core.model.containers import ImageAsk
 from penstock.core.model.dependencies import Dependency as Dependency
 from penstock.core.model.dependencies import DependencyKind as DependencyKind
 from penstock.core.model.dependencies import Input as Input
 from penstock.core.model.dependencies import compacted
 from penstock.core.model.environments import PythonSpec
+from penstock.core.model.exits import ExitInfo as ExitInfo
 from penstock.core.model.gang import GangAsk as GangAsk
 from penstock.core.model.gang import GroupAsk as GroupAsk
 from penstock.core.model.gang import Pairing, PartedFrom, halved
@@ -113,9 +115,9 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     runtime: Runtime = ""
     """With `ray` the command runs once, at the first place, on a Ray cluster that all places form."""
     object_store_bytes: int = 0
+    """Of that cluster, at each place; 0: a part of the memory that the place asks for."""
     ports: tuple[str, ...] = ()
     """Names of ports that each replica gets of its node."""
-    """Of that cluster, at each place; 0: a part of the memory that the place asks for."""
     image: ImageAsk | None = None
     """What its replicas run in; None: the nodes' own systems."""
     inputs: tuple[Input, ...] = ()
@@ -124,6 +126,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The Python environment in which its programs run; None: that of its `env`."""
     setup: tuple[str, ...] = ()
     """Steps for /bin/sh, run once on each node before a program starts."""
+    batch: BatchAsk | None = None
+    """The batch sizes that it accepts; None: its batch is its own matter."""
 
     def __post_init__(self) -> None:
         """Keep dependencies compact for every source of a spec: old logs list each job of an array separately."""
@@ -149,42 +153,6 @@ class RequestClass(msgspec.Struct, frozen=True, cache_hash=True):
     length_ms: int = 0
     """How long such a job may take: its limit or its expected run time; 0 when neither is known."""
     preempts: bool = True
-
-
-class ExitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a replica ended, exactly as the kernel reported: one of `code` and `signal` is set.
-
-    Neither is set when the status is unknown: `problem` then says why (never started, or lost with its node).
-    """
-
-    code: int | None = None
-    signal: int | None = None
-    stop_sent: bool = False
-    """The agent had asked it to stop before it ended."""
-    done: bool = False
-    """The program declared its work complete."""
-    problem: str = ""
-    note: str = ""
-    """What else is known, such as a host memory limit that was hit; of older versions also the last error."""
-    observed: bool = False
-    """The node itself observed what `note` says; else it is output of the program, which proves nothing."""
-    last_error: str = ""
-    """The last error that the program printed."""
-    measured: Measured | None = None
-    """What it used of its devices; None: not measured."""
-
-    @property
-    def ok(self) -> bool:
-        return self.code == 0 or self.done
-
-    def text(self) -> str:
-        """Return a short description for people, such as `exit 3`, `signal 9` or the problem."""
-        note = f" ({notes})" if (notes := "; ".join(filter(None, (self.last_error, self.note)))) else ""
-        if self.code is not None:
-            return f"exit {self.code}{note}"
-        if self.signal is not None:
-            return f"signal {self.signal}{note}"
-        return self.problem or "unknown"
 
 
 class ReplicaPlace(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -261,6 +229,10 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """On which storage its first replica saves; None: not known."""
     ports: tuple[int, ...] = ()
     """Of each replica as many as the job names, by rank; 0: its node had none left."""
+    batch: BatchChoice | None = None
+    """The batch that it is to run with now; None: its program chooses."""
+    model: str = ""
+    """Model of all its devices; empty: several, or none."""
 
     @property
     def leaving(self) -> bool:
@@ -358,6 +330,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """Jobs that shared its device and were parted from it, the last at the end."""
     scheduled: Scheduled | None = None
     """The run of a schedule that it belongs to; None: a user submitted it."""
+    changes_ms: tuple[int, ...] = ()
+    """When it was last asked to go on elsewhere or at another size (unix ms), at most `CHANGES_MAX`, ascending."""
 
     @property
     def ready(self) -> bool:

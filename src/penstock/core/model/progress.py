@@ -2,14 +2,17 @@
 
 import msgspec
 
+from penstock.core.model.batching import BatchSeen, StepNoted
 from penstock.core.model.ids import AttemptNumber, Rank
 
 SAVE_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGINT", "SIGHUP")
 """Of which a program may say that it saves and carries on."""
 PACED_STEPS, PACED_MS = 10, 60_000
 """Steps, and time, over which the mean time of a step counts."""
-SIZES_MAX = 8
-"""Sizes of an elastic job whose numbers are kept: the last noted."""
+SIZES_MAX = 16
+"""Sizes of an elastic job, by device model, whose numbers are kept: the last noted."""
+STEPS_MAX = 32
+"""Placements and batches of a job whose times are kept: the last noted."""
 
 
 class Gauges(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -30,6 +33,8 @@ class Gauges(msgspec.Struct, frozen=True, omit_defaults=True):
     """Prepared inputs that wait for a device."""
     loss_not_finite: bool = False
     """The loss has been NaN or infinite for several reports in a row."""
+    batch: BatchSeen | None = None
+    """What it measured with its batch; None: it does not say."""
 
 
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,6 +54,8 @@ class SizeNoted(msgspec.Struct, frozen=True, omit_defaults=True):
     communication_milli: int = 0
     step_ms_least: int = 0
     """The shortest step that was ever noted at this size; 0 where none was."""
+    model: str = ""
+    """Model of all its devices there: sizes of different models are kept apart. Empty: several, or none."""
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,6 +78,14 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where it was when they were last noted."""
     sizes: tuple[SizeNoted, ...] = ()
     """At most `SIZES_MAX`, the last noted at the end."""
+    steps: tuple[StepNoted, ...] = ()
+    """At most `STEPS_MAX`, the last noted at the end."""
+    noise: int = 0
+    """Gradient noise scale as last noted (`BatchSeen.noise`); 0: not known."""
+    restart_ms: int = 0
+    """What a stop that lets it save, and its start after it, cost on average lately; 0: not measured."""
+    stop_ms: int = 0
+    """How long its last stop of that kind took, until its next attempt has been measured, too; 0: none is open."""
     hang: str = ""
     """What keeps it from its next step; empty when it makes steps."""
     hang_ranks: tuple[Rank, ...] = ()

@@ -13,6 +13,7 @@ note.
 from msgspec.structs import replace
 
 from penstock.core.model.events import (
+    BatchChosen,
     CheckpointSaved,
     HangFound,
     IdleNoted,
@@ -23,15 +24,16 @@ from penstock.core.model.events import (
 )
 from penstock.core.model.ids import AttemptNumber
 from penstock.core.model.jobs import Job
-from penstock.core.model.progress import SIZES_MAX, Gauges, Mark, Progress, SizeNoted
+from penstock.core.model.progress import Mark, Progress
 from penstock.core.state.idleness import after_event, after_note, after_use
+from penstock.core.state.speeds import after_speed, with_batch
 
 DRIFT_SHARE = 8
 """The rest of a run is worth another note when it is off by more than this part of it."""
 DRIFT_LEAST_MS = 10_000
 
 
-OfAttempt = ProgressNoted | HangFound | IdleNoted | JobResumed | SaveSignalNoted | UseNoted
+OfAttempt = ProgressNoted | HangFound | IdleNoted | JobResumed | SaveSignalNoted | UseNoted | BatchChosen
 
 
 def noted(job: Job, event: OfAttempt, time_ms: int) -> Job:
@@ -40,6 +42,8 @@ def noted(job: Job, event: OfAttempt, time_ms: int) -> Job:
         return replace(job, progress=replace(job.progress, step=event.step, resumed_attempt=event.attempt))
     if isinstance(event, UseNoted):
         return after_use(job, event, time_ms)
+    if isinstance(event, BatchChosen):
+        return with_batch(job, event)
     if isinstance(event, SaveSignalNoted):
         return replace(job, progress=replace(job.progress, save_signal=event.signal, save_attempt=event.attempt))
     if not isinstance(event, ProgressNoted):
@@ -55,10 +59,10 @@ def noted(job: Job, event: OfAttempt, time_ms: int) -> Job:
         step=max(before.step, event.step),
         first=before.first if goes_on else mark,
         noted=mark,
-        sizes=before.sizes if attempt.choice else _sizes(before.sizes, event.gauges, len(attempt.replicas), time_ms),
         hang="",
         hang_ranks=(),
     )
+    told = after_speed(before, told, attempt, time_ms)
     same_attempt = before.noted_attempt == event.attempt
     return replace(job, progress=after_note(before, told, same_attempt=same_attempt))
 
@@ -79,21 +83,6 @@ def saved(job: Job, event: CheckpointSaved, time_ms: int) -> Job:
         hang_ranks=(),
     )
     return replace(job, progress=progress)
-
-
-def _sizes(before: tuple[SizeNoted, ...], gauges: Gauges, replicas: int, now_ms: int) -> tuple[SizeNoted, ...]:
-    known = next((size for size in before if size.replicas == replicas), None)
-    told = [ms for ms in (gauges.step_ms, known.step_ms_least if known is not None else 0) if ms]
-    fresh = SizeNoted(
-        replicas,
-        now_ms,
-        gauges.samples_per_s_milli,
-        gauges.data_wait_milli,
-        gauges.communication_milli,
-        min(told, default=0),
-    )
-    others = tuple(size for size in before if size.replicas != replicas)
-    return (*others, fresh)[-SIZES_MAX:]
 
 
 def told_end_ms(job: Job) -> int:

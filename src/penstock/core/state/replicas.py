@@ -6,13 +6,29 @@ from msgspec.structs import replace
 
 from penstock.core.model.cluster import Node
 from penstock.core.model.errors import BrokenInvariant
-from penstock.core.model.events import AttemptAllocated, AttemptEnded, DeviceShared, DeviceShareEnded
+from penstock.core.model.events import (
+    AttemptAllocated,
+    AttemptEnded,
+    AttemptStopRequested,
+    DeviceShared,
+    DeviceShareEnded,
+)
 from penstock.core.model.gang import PartedFrom
 from penstock.core.model.ids import JobId, NodeName, Rank
-from penstock.core.model.jobs import Attempt, CheckpointSpec, ExitInfo, Job, JobSpec, Replica
+from penstock.core.model.jobs import (
+    Attempt,
+    CheckpointSpec,
+    ExitInfo,
+    Job,
+    JobSpec,
+    Replica,
+    ReplicaPlace,
+    StopOrder,
+)
 from penstock.core.model.pairing import PARTED_MAX
 from penstock.core.state import tables
 from penstock.core.state.failures import next_failure
+from penstock.core.state.speeds import CHANGE_REASONS, CHANGES_MAX, after_stop
 
 SIGKILL = 9
 
@@ -32,6 +48,38 @@ def begun(event: AttemptAllocated, time_ms: int, nodes: Mapping[NodeName, Node])
         pairing=replace(event.pairing, since_ms=time_ms) if event.pairing is not None else None,
         storage=first.spec.storage if first is not None else None,
         ports=event.ports,
+        batch=event.batch,
+        model=model_of(event.places, nodes),
+    )
+
+
+def model_of(places: Iterable[ReplicaPlace], nodes: Mapping[NodeName, Node]) -> str:
+    """Return the model of all devices at these places; '' where they differ, or there are none."""
+    found = ""
+    for place in places:
+        if not place.devices:
+            continue
+        node = nodes.get(place.node)
+        devices = node.spec.devices if node is not None else ()
+        for index in place.devices:
+            at = devices[index] if index < len(devices) and devices[index].index == index else None
+            device = at or next((one for one in devices if one.index == index), None)
+            if device is None or device.model != (found or device.model):
+                return ""
+            found = device.model
+    return found
+
+
+def stop_asked(job: Job, attempt: Attempt, event: AttemptStopRequested, *, seq: int, time_ms: int) -> Job:
+    """Return the job whose attempt is asked to leave, or to be frozen; `seq` is the record of the order."""
+    order = StopOrder(event.reason, time_ms, event.grace_ms, event.beneficiary, event.rule, event.cost, seq)
+    changes_ms = (*job.changes_ms, time_ms)[-CHANGES_MAX:] if event.reason in CHANGE_REASONS else job.changes_ms
+    return replace(
+        job,
+        state=tables.job_step(job.state, "stop_requested"),
+        preemptions=job.preemptions + (event.reason == "preempted"),
+        attempt=replace(attempt, stop=order, suspensions=attempt.suspensions + (event.reason == "suspended")),
+        changes_ms=changes_ms,
     )
 
 
@@ -110,7 +158,9 @@ def over(job: Job, attempt: Attempt, event: AttemptEnded, time_ms: int) -> Job:
         attempt=None,
         last_exit=worst,
         last_nodes=tuple(dict.fromkeys(r.place.node for r in attempt.replicas)),
-        progress=replace(job.progress, step=step, hang="", hang_ranks=(), storage=storage),
+        progress=replace(
+            after_stop(job.progress, attempt, event, time_ms), step=step, hang="", hang_ranks=(), storage=storage
+        ),
         failure=next_failure(job.failure, event, step),
         served_device_ms=job.served_device_ms + width * attempt.worked_ms(time_ms),
         idle_ms=event.idle_ms,

@@ -15,7 +15,7 @@ from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import MoneyEvent
 from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
-from penstock.core.model.jobs import Attempt, ExitInfo, Job, JobSpec, StopOrder
+from penstock.core.model.jobs import Attempt, ExitInfo, Job, JobSpec
 from penstock.core.model.measured import total
 from penstock.core.model.pairing import PART
 from penstock.core.order.queues import QueueTree
@@ -173,7 +173,7 @@ class State:
                 self._job_requeued(event, record)
             case ev.AttemptStopRequested():
                 self._stop_requested(event, record)
-            case ev.JobResumed() | ev.UseNoted():
+            case ev.JobResumed() | ev.UseNoted() | ev.BatchChosen():
                 job = self.jobs[event.job_id]
                 self.jobs[job.id] = after = noted(job, event, record.time_ms)
                 self.indexes.job_predicted(job, after)
@@ -339,13 +339,8 @@ class State:
 
     def _stop_requested(self, event: ev.AttemptStopRequested, record: ev.Record) -> None:
         job, attempt = self.attempt_of(event.job_id, event.attempt)
-        whom, seq = event.beneficiary, record.seq
-        order = StopOrder(event.reason, record.time_ms, event.grace_ms, whom, event.rule, event.cost, seq)
-        state = tables.job_step(job.state, "stop_requested")
-        preemptions = job.preemptions + (event.reason == "preempted")
-        suspensions = attempt.suspensions + (event.reason == "suspended")
-        attempt = replace(attempt, stop=order, suspensions=suspensions)
-        self._put(replace(job, state=state, preemptions=preemptions, attempt=attempt))
+        self._put(replicas.stop_asked(job, attempt, event, seq=record.seq, time_ms=record.time_ms))
+        whom = event.beneficiary
         if event.rule == PART and whom is not None:
             self._put(parted(self.jobs[job.id], whom, record.time_ms))
             if whom in self.jobs:
