@@ -7,18 +7,20 @@ less that of as long a time without, in turns.
 """
 
 import argparse
+import contextlib
 import http.client
 import json
 import math
+import multiprocessing
 import os
 import shutil
 import statistics
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -83,36 +85,52 @@ WATCH = """id => new Promise(done => {
 """Begins to wait until a row's text changes; `changed` becomes the time of it (unix ms)."""
 
 
+def submit_all_the_time(orders: Connection, address: tuple[str, int], token: str, trusted: str) -> None:
+    """Submit short jobs until `orders` closes; for each order send how long each submit since then took (ms)."""
+    client = LeanClient(address, token, trusted)
+    body = json.dumps({"name": "short", "command": ["true"], "pool": "aside", "cpus": 1}).encode()
+    took_ms: list[float] = []
+    with contextlib.suppress(EOFError):
+        while True:
+            if orders.poll(1 / CHANGES_PER_S):
+                orders.recv()
+                orders.send(took_ms)
+                took_ms = []
+            begun = time.perf_counter()
+            client.submit(body, uuid.uuid4().hex)
+            took_ms.append((time.perf_counter() - begun) * 1000)
+
+
 class Churn:
-    """Submits short jobs all the time, and keeps how long each was answered after (ms)."""
+    """Submits short jobs all the time, and keeps how long each was answered after.
+
+    A process of its own does: beside what this one handles of twenty pages, a submit would wait for the interpreter.
+    """
 
     def __init__(self, running: Server) -> None:
-        self._client = LeanClient(running.address, running.token, running.trusted)
-        self._body = json.dumps({"name": "short", "command": ["true"], "pool": "aside", "cpus": 1}).encode()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._submit, daemon=True)
-        self.took_ms: list[float] = []
+        spawn = multiprocessing.get_context("spawn")
+        self._orders, theirs = spawn.Pipe()
+        given = (theirs, running.address, running.token, running.trusted)
+        self._process = spawn.Process(target=submit_all_the_time, args=given, daemon=True)
+        self._theirs = theirs
 
     def __enter__(self) -> "Churn":
-        self._thread.start()
+        self._process.start()
+        self._theirs.close()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _submit(self) -> None:
-        while not self._ended.wait(1 / CHANGES_PER_S):
-            begun = time.perf_counter()
-            self._client.submit(self._body, uuid.uuid4().hex)
-            self.took_ms.append((time.perf_counter() - begun) * 1000)
+        self._orders.close()
+        self._process.join()
 
     def taken(self) -> list[float]:
-        """Return what was kept since the last call."""
-        if not self._thread.is_alive():
-            raise SystemExit("a submit was refused")
-        taken, self.took_ms = self.took_ms, []
-        return taken
+        """Return how long each submit since the last call took (ms)."""
+        try:
+            self._orders.send(None)
+            found: list[float] = self._orders.recv()
+        except (EOFError, OSError):
+            raise SystemExit("a submit was refused") from None
+        return found
 
 
 class Window(NamedTuple):
@@ -179,8 +197,12 @@ def of_browser() -> list[psutil.Process]:
 
 
 def step_aside() -> None:
-    """Let the browser run only while the server and who submits leave a CPU idle: people have theirs elsewhere."""
-    for process in of_browser():
+    """Let the browser, and what drives it, run only while the server and who submits leave a CPU idle.
+
+    People have theirs elsewhere.
+    """
+    drivers = [one for one in psutil.Process().children(recursive=True) if one.name() == "node"]
+    for process in (psutil.Process(), *drivers, *of_browser()):
         for thread in process.threads():  # those that it starts later are as these
             os.sched_setscheduler(thread.id, os.SCHED_IDLE, os.sched_param(0))
 
