@@ -15,7 +15,9 @@ state_dicts are saved as such where those libraries are in use (`penstock.traini
 
 from __future__ import annotations
 
-from penstock.training.batches import GlobalBatch, Round
+from penstock.training.batches import GlobalBatch, Round, SampleOrder
+from penstock.training.batching.batch import Batch, Rule
+from penstock.training.batching.orders import Share
 from penstock.training.environment import Environment, read_environment
 from penstock.training.errors import (
     BadArgument,
@@ -47,6 +49,7 @@ __all__ = [
     "Agrees",
     "BadArgument",
     "BadEnvironment",
+    "Batch",
     "Blob",
     "BorderAction",
     "CheckpointDirectory",
@@ -69,7 +72,10 @@ __all__ = [
     "RemoteDirectory",
     "ResumeNotCalled",
     "Round",
+    "Rule",
+    "SampleOrder",
     "Session",
+    "Share",
     "Skipped",
     "State",
     "StateMoved",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.training.batching.orders import Share, parse_share
 from penstock.training.errors import BadEnvironment
 
 DEFAULT_CHECKPOINT_INTERVAL_S = 600.0
@@ -30,6 +31,8 @@ class Environment:
         checkpoint_interval_s: most seconds between two automatic checkpoints (> 0).
         grace_s: seconds between SIGTERM and SIGKILL (>= 0).
         checkpoint_signal: "save now and carry on", if the job declares one; else the session picks and reports one.
+        batch: what the scheduler orders of this rank at the start; None: it orders nothing.
+        batch_file: says what it orders later; None: it does not change within the attempt.
         rank, world_size: place of this replica among all of the job, 0 <= rank < world_size.
     """
 
@@ -46,6 +49,8 @@ class Environment:
     local_rank: int
     local_world_size: int
     node_rank: int
+    batch: Share | None = None
+    batch_file: Path | None = None
 
 
 def read_environment(variables: Mapping[str, str]) -> Environment:
@@ -75,6 +80,8 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
         local_rank=_integer(variables, "LOCAL_RANK", default=0, least=0),
         local_world_size=_integer(variables, "LOCAL_WORLD_SIZE", default=1, least=1),
         node_rank=_integer(variables, "NODE_RANK", default=0, least=0),
+        batch=_share(variables, "PENSTOCK_BATCH"),
+        batch_file=_path(variables, "PENSTOCK_BATCH_FILE"),
     )
 
 
@@ -108,6 +115,14 @@ def _seconds(variables: Mapping[str, str], name: str, default: float, *, zero_al
 def _path(variables: Mapping[str, str], name: str) -> Path | None:
     text = variables.get(name, "")
     return Path(text) if text else None
+
+
+def _share(variables: Mapping[str, str], name: str) -> Share | None:
+    text = variables.get(name, "")
+    share = parse_share(text)
+    if text and share is None:
+        raise BadEnvironment(f"{name} is {text!r}; expected LOCAL,ACCUMULATION such as 32,1: samples, further passes")
+    return share
 
 
 def _url(variables: Mapping[str, str], name: str) -> str | None:

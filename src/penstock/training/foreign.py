@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from penstock.training.errors import BadArgument
 from penstock.training.ranks.consensus import Agrees, BorderAction
@@ -42,6 +42,7 @@ class ForeignLoop:
                 "Hand its path to the trainer."
             )
         run.step = step
+        run.batch.fix()
         run.begin(stop)
         run.retake_signals()
         if self._agree is None:
@@ -50,7 +51,13 @@ class ForeignLoop:
     def border(self, step: int) -> BorderAction:
         """Return the action due now that `step` steps are completed: the same on all ranks."""
         self.run.step = step
+        self.run.batch.done()
         return self.run.due(agree=self._agree)
+
+    def watch(self, model: Any, optimizer: Any, *, scaler: Any = None) -> None:
+        """Measure the gradients of `model`, which the library averages over all ranks, where a batch is known."""
+        if self.run.batch.known:
+            self.run.batch.watch(model, optimizer, scaler=scaler, averaged_by_library=True)
 
     def publish(self, folder: Path, action: BorderAction, *, linked: bool = False) -> None:
         """Publish the files in `folder` once all ranks have written theirs; see `Session.adopt`."""

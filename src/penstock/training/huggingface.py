@@ -17,10 +17,13 @@ from typing import Any
 
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.training_args import ParallelMode
 
 from penstock.training.foreign import ForeignLoop
 from penstock.training.ranks.consensus import Agrees, BorderAction
 from penstock.training.session import Session
+
+_WHOLE = (ParallelMode.NOT_PARALLEL, ParallelMode.DISTRIBUTED)
 
 
 class PenstockCallback(TrainerCallback):  # type: ignore[misc]
@@ -30,6 +33,10 @@ class PenstockCallback(TrainerCallback):  # type: ignore[misc]
     verified before it is used. `save_strategy="no"` leaves the saving to the interval and the scheduler. After a stop
     the program leaves with status 143 when `train` is through. With several ranks all of them need the callback.
     Trainer's losses are means since it last logged: set `logging_steps` to what should be seen.
+
+    Where the session has a batch, hand it to `TrainingArguments(per_device_train_batch_size=run.batch.local,
+    gradient_accumulation_steps=run.batch.accumulation + 1)`: it stays so for the attempt. Gradients are measured
+    except with FSDP, DeepSpeed and fp16, whose scaler callbacks are not given.
 
     Args:
         run: an open session with a directory, or without any.
@@ -48,8 +55,12 @@ class PenstockCallback(TrainerCallback):  # type: ignore[misc]
         folder = self._loop.run.resume_files()
         return None if folder is None else str(folder)
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         self._loop.begin(state.global_step, state.max_steps)
+        model, optimizer = given.get("model"), given.get("optimizer")
+        whole = args.parallel_mode in _WHOLE and not (args.fsdp or args.deepspeed or args.fp16)
+        if whole and model is not None and optimizer is not None:
+            self._loop.watch(model, getattr(optimizer, "optimizer", optimizer))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if logs and "loss" in logs:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning.pytorch import Callback
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
 from penstock.training.foreign import ForeignLoop
 from penstock.training.randomness import random_state, restore_random_state
@@ -34,6 +35,10 @@ class PenstockCallback(Callback):  # type: ignore[misc]
     the epoch's data over (it warns of that). The global generators are saved and restored as well, for a single rank.
     SIGTERM is handled by the session: Lightning's own handler would end the program without a checkpoint.
     With several ranks all of them need the callback.
+
+    Where the session has a batch, hand it to the loader (`batch_size=run.batch.local`) and to
+    `Trainer(accumulate_grad_batches=run.batch.accumulation + 1)`: it stays so for the attempt. Gradients are measured
+    on one device and with DDP.
 
     Args:
         run: an open session with a directory, or without any.
@@ -63,6 +68,8 @@ class PenstockCallback(Callback):  # type: ignore[misc]
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._step = trainer.global_step
         self._loop.begin(self._step, trainer.max_steps if trainer.max_steps > 0 else None)
+        if isinstance(trainer.strategy, SingleDeviceStrategy | DDPStrategy) and trainer.optimizers:
+            self._loop.watch(pl_module, trainer.optimizers[0], scaler=getattr(trainer.precision_plugin, "scaler", None))
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         if self._random is not None and trainer.world_size == 1:

@@ -23,6 +23,7 @@ class Meters:
         self._clock_s = clock_s
         self._since_s = clock_s()
         self._waited_s: dict[str, float] = {}
+        self._all_s: dict[str, float] = {}
 
     @contextmanager
     def waiting(self, what: Waiting) -> Iterator[None]:
@@ -31,7 +32,13 @@ class Meters:
         try:
             yield
         finally:
-            self._waited_s[what] = self._waited_s.get(what, 0.0) + self._clock_s() - begun_s
+            waited_s = self._clock_s() - begun_s
+            self._waited_s[what] = self._waited_s.get(what, 0.0) + waited_s
+            self._all_s[what] = self._all_s.get(what, 0.0) + waited_s
+
+    def waited_s(self, what: Waiting) -> float:
+        """Return all that was ever counted of a kind of waiting, in seconds."""
+        return self._all_s.get(what, 0.0)
 
     def data(self, source: Iterable[Item]) -> Iterator[Item]:
         """Yield the items of `source`; the time that it takes counts as waiting for data."""

@@ -15,29 +15,30 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
+from penstock.training.batching.batch import Batch
 from penstock.training.environment import Environment, read_environment
 from penstock.training.errors import BadArgument, Preempted, ResumeNotCalled
 from penstock.training.locate import open_checkpoints
 from penstock.training.memory_limit import keep_limit
-from penstock.training.meters import Item, Meters, Waiting, device_memory_bytes
 from penstock.training.ranks.consensus import REASONS, RELEASE_S, Agrees, BorderAction
 from penstock.training.ranks.layouts import Layout, Parts, Whole
 from penstock.training.ranks.rescue import Rescue, Watch
 from penstock.training.ranks.shards import DEFAULT_PARTS_WAIT_S
-from penstock.training.reports import PROGRESS_PERIOD_S, Reporter
+from penstock.training.reports import Reporter
 from penstock.training.saver import TROUBLE, Capture, Saver
 from penstock.training.signals import Wishes, leave_at_once
 from penstock.training.storage.checkpoints import DEFAULT_KEEP, Checkpoints, Files, Found
 from penstock.training.storage.directory import CheckpointDirectory, on_disk
 from penstock.training.storage.manifest import Manifest
 from penstock.training.storage.values import State
+from penstock.training.telling import Telling
 
 Default = TypeVar("Default")
 Resumed = TypeVar("Resumed", Found, Files)
@@ -60,6 +61,7 @@ def session(
     compress: bool = True,
     handle_signals: bool = True,
     clean_up: bool = True,
+    batch: int | None = None,
 ) -> Session:
     """Return a session to be used in a `with` statement; the environment is read here.
 
@@ -80,6 +82,7 @@ def session(
         compress: files that shrink well, if the package zstandard is installed.
         handle_signals: False leaves the signals alone; call `request_stop` yourself.
         clean_up: False ends the process as soon as a stop was obeyed: no `finally`, no `atexit`; PyTorch takes 0.6 s.
+        batch: samples of all ranks in an update that the learning rate is for (>= 1); see `Session.batch`.
     Raises: BadEnvironment, BadArgument.
     """
     environment = read_environment(os.environ)
@@ -100,10 +103,11 @@ def session(
         rescue=environment.world_size > 1 if rescue is None else rescue,
         handle_signals=handle_signals,
         clean_up=clean_up,
+        batch=batch,
     )
 
 
-class Session:
+class Session(Telling):
     """See `session`, which makes one. Not safe for use from several threads.
 
     `step` is the number of steps completed; `resumed` says whether they came from a checkpoint.
@@ -120,18 +124,17 @@ class Session:
         rescue: bool,
         handle_signals: bool,
         clean_up: bool = True,
+        batch: int | None = None,
     ) -> None:
         self.environment = environment
         self.checkpoints = checkpoints
-        self.step = 0
         self.resumed = False
         self._interval_s = interval_s
         self._handle_signals, self._clean_up = handle_signals, clean_up
         self._wishes = Wishes()
-        self._reporter = Reporter(environment.report_file, rank=environment.rank)
-        self._meters, self._agreed = Meters(), False
+        super().__init__(Reporter(environment.report_file, rank=environment.rank), Batch(environment, batch))
+        self._agreed = False
         keep_limit()
-        self._shares: dict[str, float] = {}
         self._layout = layout
         self._saver = None if checkpoints is None else Saver(checkpoints, layout, self._reporter, behind=behind)
         self._rescue = None
@@ -139,7 +142,6 @@ class Session:
             self._rescue = Rescue(checkpoints, self._reporter)
         self._watch: Watch | None = None
         self._resume_called = False
-        self._within_step = False
         self._prepared = False
         self._last_save_s = time.monotonic()
 
@@ -249,11 +251,19 @@ class Session:
         return found
 
     def steps(
-        self, stop: int, *, capture: Capture | None = None, agree: Agrees | None = None, final: bool = True
+        self,
+        stop: int | None = None,
+        *,
+        samples: int | None = None,
+        capture: Capture | None = None,
+        agree: Agrees | None = None,
+        final: bool = True,
     ) -> Iterator[int]:
-        """Yield the step numbers that are left to do: from `step` to `stop` - 1.
+        """Yield the step numbers that are left to do: from `step` to `stop` - 1, or until `samples` are done.
 
         Args:
+            stop, samples: one of them. Samples are those of all ranks and all updates, as `batch.samples` counts them:
+                the end of a training whose batch may change.
             capture: returns the state to save, called at borders only. Without it nothing is saved automatically.
             agree: needed with several ranks that must stop together.
             final: save once more after the last step.
@@ -261,10 +271,13 @@ class Session:
             FencedAttempt; UnsavableValue, after the first step at the latest. A save that fails otherwise
             is logged and reported, and tried again at the next interval.
         """
+        if (stop is None) == (samples is None):
+            raise BadArgument(f"stop is {stop} and samples is {samples}; expected one of them")
         self.begin(stop)
         if self._layout.together and self.environment.world_size > 1 and capture and agree is None:
             raise BadArgument("sharded=True needs agree=: all ranks must save their parts at the same step")
-        return self._steps(stop, capture, agree, final)
+        left = partial(self.batch.updates_left, samples or 0) if stop is None else lambda: stop - self.step
+        return self._steps(left, capture, agree, final)
 
     def begin(self, stop: int | None = None) -> None:
         """Check whether training may start here: for a loop of your own, before its first step; `steps` calls it.
@@ -281,14 +294,19 @@ class Session:
                 "Use an empty directory to start over."
             )
 
-    def _steps(self, stop: int, capture: Capture | None, agree: Agrees | None, final: bool) -> Iterator[int]:
-        while self.step < stop:
+    def _steps(
+        self, left: Callable[[], int], capture: Capture | None, agree: Agrees | None, final: bool
+    ) -> Iterator[int]:
+        while left() > 0:
             self.border(capture, agree=agree)
+            self._reporter.total = self.step + left()
             self._within_step = True
+            self.batch.begun()
             try:
                 yield self.step
             finally:
                 self._within_step = False
+            self.batch.done()
             self.step += 1
         if final and capture is not None:
             self._finally(capture)
@@ -315,11 +333,18 @@ class Session:
 
     def due(self, *, agree: Agrees | None = None) -> BorderAction:
         """Return the action due at this border, and take it as answered: for a loop with its own saving (`adopt`)."""
+        share = getattr(agree, "share", None)
         action = self._due_action()
+        if action is BorderAction.NOTHING and self.batch.ordered(alone=share is None):
+            action = BorderAction.BATCH
         if agree is not None:
             self._agreed = True
             with self._meters.waiting("communication"):
                 action = agree.decide(action, self.step)
+        self.batch.border(self._meters.waited_s("communication"))
+        if action is BorderAction.BATCH:
+            self.batch.change(share)
+            return BorderAction.NOTHING
         if action is BorderAction.NOTHING:
             return action
         self._last_save_s = time.monotonic()
@@ -338,36 +363,6 @@ class Session:
             self.__exit__(Preempted, None, None)
             leave_at_once()
         raise Preempted(self.step)
-
-    def report(
-        self,
-        *,
-        step: int | None = None,
-        loss: float | None = None,
-        samples: int | None = None,
-        **metrics: float,
-    ) -> None:
-        """Report progress. Cheap: call it at every step, at most five lines a second are written.
-
-        Args:
-            step: steps completed, counting this one; default: the right number inside `steps`.
-            loss: any number; NaN and infinity are reported as such.
-            samples: samples processed since the previous call.
-            metrics: further numbers by name. `queue_length` (inputs that wait to be worked on), `data_wait`,
-                `communication` (shares of the time, 0 to 1) and `memory_bytes` are known to the scheduler.
-        """
-        self._shares = self._meters.take(PROGRESS_PERIOD_S) or self._shares
-        memory_bytes = device_memory_bytes()
-        known = {**self._shares, **({"memory_bytes": memory_bytes} if memory_bytes else {}), **metrics}
-        self._reporter.progress(self._completed(step), loss=loss, samples=samples, metrics=known)
-
-    def data(self, source: Iterable[Item]) -> Iterator[Item]:
-        """Yield the items of `source` (a data loader, say), and report the share of the time that this takes."""
-        return self._meters.data(source)
-
-    def waiting(self, what: Waiting) -> AbstractContextManager[None]:
-        """Count the time of a `with` block as waiting: "data_wait", or "communication" with other ranks."""
-        return self._meters.waiting(what)
 
     def checkpoint(self, save: Capture, *, step: int | None = None) -> Manifest | None:
         """Save now; return the manifest, or None if this process does not save (no directory, not rank 0).
@@ -414,9 +409,6 @@ class Session:
     def retake_signals(self) -> None:
         """Handle the signals again that a library has taken over since the session began."""
         self._wishes.retake()
-
-    def _completed(self, step: int | None) -> int:
-        return self.step + (1 if self._within_step else 0) if step is None else step
 
     def _due_action(self) -> BorderAction:
         if self._wishes.stop:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -57,7 +57,7 @@ class RankConsensus:
         if step % self._every and not self._first:
             return BorderAction.NOTHING
         self._first = False
-        numbers = torch.tensor([int(action), step, -step], dtype=torch.int64, device=_device())
+        numbers = torch.tensor([int(action), step, -step], dtype=torch.int64, device=collective_device())
         distributed.all_reduce(numbers, op=distributed.ReduceOp.MAX)
         strongest, highest, lowest = (int(number) for number in numbers.tolist())
         if highest != -lowest:
@@ -67,12 +67,19 @@ class RankConsensus:
             )
         return BorderAction(strongest)
 
+    def share(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Return the numbers of rank 0 on every rank. Collective."""
+        shared = torch.tensor(list(numbers), dtype=torch.int64, device=collective_device())
+        distributed.broadcast(shared, 0)
+        return [int(number) for number in shared.tolist()]
+
     def barrier(self) -> None:
         """Return when every rank has come here: no rank leaves while rank 0 is still saving."""
-        distributed.all_reduce(torch.zeros(1, device=_device()))
+        distributed.all_reduce(torch.zeros(1, device=collective_device()))
 
 
-def _device() -> torch.device:
+def collective_device() -> torch.device:
+    """Return where tensors lie that the default process group exchanges."""
     if distributed.get_backend() == "nccl":
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -10,13 +11,16 @@ class BorderAction(enum.IntEnum):
     """Action at a border; of several, the highest."""
 
     NOTHING = 0
-    INTERVAL = 1
-    REQUEST = 2
-    STOP = 3
+    BATCH = 1
+    """Another batch is ordered: a session changes it by itself, and returns NOTHING."""
+    INTERVAL = 2
+    REQUEST = 3
+    STOP = 4
 
 
 REASONS = {
     BorderAction.NOTHING: "library",
+    BorderAction.BATCH: "library",
     BorderAction.INTERVAL: "interval",
     BorderAction.REQUEST: "request",
     BorderAction.STOP: "preemption",
@@ -37,6 +41,10 @@ class Agrees(Protocol):
 
     def decide(self, action: BorderAction, step: int) -> BorderAction:
         """Return the same wish on every rank."""
+        ...
+
+    def share(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Return the numbers of rank 0 on every rank. Without this method a batch never changes within an attempt."""
         ...
 
     def barrier(self) -> None:

@@ -1,0 +1,1 @@
+"""Batches that change while a program trains: what the scheduler chose, what came of it, and its learning rate."""
