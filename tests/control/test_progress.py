@@ -392,7 +392,7 @@ def test_of_batches_the_slowest_rank_counts_and_whichever_noise_is_known():
         (BatchSeen(8, 1, step_us=900, noise=300), 2),
         (BatchSeen(8, step_us=1_400, noise=300), 2),
         (BatchSeen(8, step_us=900, noise=500), 2),
-        (None, 2),
+        (None, 1),
     ],
 )
 def test_a_batch_that_has_changed_is_noted_anew(after, notes):
@@ -401,5 +401,30 @@ def test_a_batch_that_has_changed_is_noted_anew(after, notes):
     steady = Gauges(step_ms=100, batch=BatchSeen(8, step_us=900, noise=300))
     for step in range(1, 100):
         progress(rig, job_id, step, steady if step < 20 else replace(steady, batch=after))
+        rig.wait(1_000)
+    assert rig.events().count("ProgressNoted") == notes
+
+
+def test_ranks_that_are_changing_their_batch_say_nothing_of_it():
+    before, after = BatchSeen(8, step_us=900), BatchSeen(16, step_us=1_500)
+    assert gauges_of([Gauges(batch=before), Gauges(batch=after)]).batch is None
+
+
+@pytest.mark.parametrize(
+    ("after", "notes"),
+    [
+        (BatchSeen(16, step_us=900, noise=300), 2),
+        (BatchSeen(8, step_us=900, noise=400), 2),
+        (BatchSeen(8, step_us=900, noise=330), 1),
+        (BatchSeen(8, step_us=2_000, noise=300), 1),
+        (BatchSeen(8, step_us=900), 1),
+    ],
+)
+def test_what_is_learned_of_a_batch_is_noted_within_seconds(after, notes):
+    rig = Rig("a")
+    job_id = rig.running()
+    steady = Gauges(step_ms=100, batch=BatchSeen(8, step_us=900, noise=300))
+    for step in range(1, 25):
+        progress(rig, job_id, step, steady if step < 15 else replace(steady, batch=after))
         rig.wait(1_000)
     assert rig.events().count("ProgressNoted") == notes

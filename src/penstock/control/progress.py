@@ -26,6 +26,8 @@ NOTE_EVERY_MS = 600_000
 NOTE_CHANGE_MILLI = 200
 """Gauges are noted when one of them has changed by this much, but no more often than every minute."""
 NOTE_PAUSE_MS = 60_000
+NOTE_BATCH_PAUSE_MS = 5_000
+"""What a program has learned of its batch, sooner: sizes are chosen by it."""
 NOTE_FLOOR = 50
 """Smaller values than this (ms, thousandths) do not count as changed by their share."""
 _COMPARED = tuple(name for name in Gauges.__struct_fields__ if name not in ("data_queue", "loss_not_finite", "batch"))
@@ -157,8 +159,11 @@ def gauges_of(ranks: Iterable[Gauges]) -> Gauges:
 
 
 def _batch_of(ranks: Sequence[BatchSeen]) -> BatchSeen | None:
-    """Return what ranks measured with their batch: the slowest one's times, the noise of one that knows it."""
-    if not ranks:
+    """Return what ranks measured with their batch: the slowest one's times, the noise of one that knows it.
+
+    None where they are about to change it, and not all have.
+    """
+    if not ranks or len({(seen.local, seen.accumulation) for seen in ranks}) > 1:
         return None
     slowest = max(ranks, key=lambda seen: seen.step_us)
     return replace(slowest, noise=next((seen.noise for seen in ranks if seen.noise), 0))
@@ -175,6 +180,8 @@ def _due(job: Job, pulse: Pulse, now_ms: int) -> bool:
     age_ms, gauges = now_ms - pulse.noted_ms, pulse.gauges()
     if gauges.loss_not_finite and not pulse.noted.loss_not_finite:
         return True
+    if age_ms >= NOTE_BATCH_PAUSE_MS and _learned(pulse.noted.batch, gauges.batch):
+        return True
     if age_ms < NOTE_PAUSE_MS:
         return False
     return age_ms >= NOTE_EVERY_MS or _changed(pulse.noted, gauges) or drifted(job.progress, pulse.step, age_ms)
@@ -187,10 +194,18 @@ def _changed(before: Gauges, after: Gauges) -> bool:
         return True
     pairs = [(getattr(before, name), getattr(after, name)) for name in _COMPARED]
     if before.batch is not None and after.batch is not None:
-        old, new = before.batch, after.batch
-        if (old.local, old.accumulation) != (new.local, new.accumulation):
-            return True
-        pairs += [(old.step_us, new.step_us), (old.sync_us, new.sync_us), (old.noise, new.noise)]
-    elif before.batch is not after.batch:
+        pairs += [(before.batch.step_us, after.batch.step_us), (before.batch.sync_us, after.batch.sync_us)]
+    return any(_apart(old, new) for old, new in pairs) or _learned(before.batch, after.batch)
+
+
+def _learned(before: BatchSeen | None, after: BatchSeen | None) -> bool:
+    """Return whether a program has measured another batch than was noted, or another noise of its gradients."""
+    if after is None:
+        return False
+    if before is None or (before.local, before.accumulation) != (after.local, after.accumulation):
         return True
-    return any(abs(new - old) * 1000 > NOTE_CHANGE_MILLI * max(old, new, NOTE_FLOOR) for old, new in pairs)
+    return after.noise > 0 and _apart(before.noise, after.noise)
+
+
+def _apart(old: int, new: int) -> bool:
+    return abs(new - old) * 1000 > NOTE_CHANGE_MILLI * max(old, new, NOTE_FLOOR)

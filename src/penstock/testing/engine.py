@@ -9,7 +9,15 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from penstock.core.messages.orders import Addressed, CheckNode, DivideDevice, LimitPower, Order, StartReplica
+from penstock.core.messages.orders import (
+    Addressed,
+    ChangeBatch,
+    CheckNode,
+    DivideDevice,
+    LimitPower,
+    Order,
+    StartReplica,
+)
 from penstock.core.messages.reports import NodeCheck, ProgressSeen, ReplicaKey
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Epoch, Incarnation, NodeName
@@ -282,7 +290,7 @@ class FakeNode:
                     self._end(action.key, ExitInfo(signal=9))
                 case CheckNode():
                     self._state.on_checked(NodeCheck(passed=True))
-                case agent.Forget() | agent.Inspect() | LimitPower() | DivideDevice():
+                case agent.Forget() | agent.Inspect() | ChangeBatch() | LimitPower() | DivideDevice():
                     pass
 
     def _spawn(self, order: StartReplica) -> None:

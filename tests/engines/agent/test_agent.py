@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.core.messages.orders import SaveReplica, StopReplica
+from penstock.core.messages.orders import ChangeBatch, SaveReplica, StopReplica
 from penstock.core.messages.reports import SHUT_DOWN, ProgressSeen
+from penstock.core.model.batching import BatchChoice
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
 from penstock.core.model.node_faults import Fault, fault_of
 from penstock.core.model.resources import ReplicaAsk, Resources
@@ -152,6 +153,19 @@ def test_a_program_asked_to_save_goes_on(server):
     server.said(key, "saving")
     server.order(StopReplica(key, 30_000))
     assert server.ended(key) == ExitInfo(0, stop_sent=True)
+
+
+def test_a_program_is_told_of_another_batch_while_it_runs(server):
+    wait = 'until [ -e "$PENSTOCK_BATCH_FILE" ]; do sleep 0.01; done'
+    script = f'echo "began with $PENSTOCK_BATCH"; {wait}; echo "told $(cat "$PENSTOCK_BATCH_FILE")"'
+    key = server.start("sh", "-c", script, batch=BatchChoice(32, 1))
+    server.said(key, "began with 32,1")
+    server.order(ChangeBatch(key, BatchChoice(64)))
+    server.said(key, "told 64,0")
+    server.ended(key)
+    server.order(ChangeBatch(key, BatchChoice(8)))
+    server.seen(server.start("sleep", "60"), "running")
+    assert server.data.batch(key).read_text() == "64,0\n"
 
 
 SLOW_TO_SAVE = """

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.messages.reports import ProgressSeen
+from penstock.core.model.batching import BatchSeen
 from penstock.engines.processes import progress
 from penstock.engines.processes.progress import ReportFile
 from tests.engines.agent.builders import KEY
@@ -205,3 +206,40 @@ def test_what_is_no_plain_file_is_not_read(path, kind):
         add(other, line("checkpoint", step=5))
         path.symlink_to(other)
     assert ReportFile(KEY, path).read() == []
+
+
+def batch_after(path, **fields):
+    file = ReportFile(KEY, path)
+    add(path, line("progress", step=1, time_ms=1_000, **fields))
+    (seen,) = file.read()
+    return seen.gauges.batch if seen.gauges is not None else None
+
+
+def test_what_a_program_measured_with_its_batch_is_taken(path):
+    told = {"local_batch": 32.0, "accumulation": 1.0, "step_s": 0.25, "sync_s": 0.01, "noise_scale": 812.6}
+    assert batch_after(path, **told) == BatchSeen(32, 1, 250_000, 10_000, 813)
+
+
+def test_a_batch_and_its_time_are_enough(path):
+    assert batch_after(path, local_batch=32, step_s=0.25) == BatchSeen(32, 0, 250_000)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"local_batch": 32},
+        {"local_batch": 0, "step_s": 1},
+        {"local_batch": -4, "step_s": 1},
+        {"local_batch": 1e15, "step_s": 1},
+        {"local_batch": 32, "step_s": 1e9},
+        {"local_batch": 32, "step_s": None},
+        {"local_batch": 32, "step_s": 1, "accumulation": 1e7},
+    ],
+)
+def test_batches_that_cannot_be_are_dropped(path, fields):
+    assert batch_after(path, **fields) is None
+
+
+def test_a_wait_longer_than_the_step_and_an_absurd_noise_are_bounded(path):
+    found = batch_after(path, local_batch=32, step_s=1, sync_s=5, noise_scale=1e15)
+    assert found == BatchSeen(32, 0, 1_000_000, 1_000_000, 0)

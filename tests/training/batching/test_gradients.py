@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -151,13 +151,13 @@ def digest(output: str) -> str:
 
 
 @pytest.fixture
-def emptied(folder: Path) -> Iterator[Callable[[], None]]:
+def emptied(folder: Path) -> Callable[[], object]:
     """Return a function that takes the checkpoints away, for a training that begins anew."""
     counts = iter(range(9))
-    yield lambda: folder.rename(folder.with_name(f"before-{next(counts)}")) and None
+    return lambda: folder.rename(folder.with_name(f"before-{next(counts)}"))
 
 
-def test_two_ranks_measure_and_resume_bit_for_bit(start_replica: Start, emptied: Callable[[], None]) -> None:
+def test_two_ranks_measure_and_resume_bit_for_bit(start_replica: Start, emptied: Callable[[], object]) -> None:
     order = {"PENSTOCK_BATCH": "16,1"}
     whole = start(start_replica, 2, attempt=1, **order)
     undisturbed = ended(whole)
@@ -175,14 +175,12 @@ def test_two_ranks_measure_and_resume_bit_for_bit(start_replica: Start, emptied:
 
 
 def test_ranks_change_their_batch_at_one_step_and_learn_as_well(
-    start_replica: Start, emptied: Callable[[], None], tmp_path: Path
+    start_replica: Start, emptied: Callable[[], object], tmp_path: Path
 ) -> None:
     still = number(ended(start(start_replica, 2, attempt=1, PENSTOCK_BATCH="8,0")), "loss")
     emptied()
     file = tmp_path / "batch"
-    ranks = start(
-        start_replica, 2, "--row-ms", "0.2", attempt=2, PENSTOCK_BATCH="8,0", PENSTOCK_BATCH_FILE=str(file)
-    )
+    ranks = start(start_replica, 2, "--row-ms", "0.2", attempt=2, PENSTOCK_BATCH="8,0", PENSTOCK_BATCH_FILE=str(file))
     ranks[0].wait_until(lambda: any(line["step"] > 150 for line in ranks[0].lines("progress")))
     (tmp_path / "new").write_text("16,1\n")
     (tmp_path / "new").rename(file)

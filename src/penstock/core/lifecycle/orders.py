@@ -13,6 +13,7 @@ from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.orders import (
     Acknowledge,
     Addressed,
+    ChangeBatch,
     CheckNode,
     FreezeReplica,
     Inputs,
@@ -28,6 +29,7 @@ from penstock.core.model.events import (
     AttemptAllocated,
     AttemptResumed,
     AttemptStopRequested,
+    BatchChosen,
     Record,
 )
 from penstock.core.model.ids import JobId, Rank, UserName
@@ -65,6 +67,11 @@ def orders_of(record: Record, state: State) -> list[Addressed]:
             return []
         held = (r for r in job.attempt.replicas if r.holds)
         return [(r.place.node, _change_order(job, ReplicaKey(job.id, event.attempt, r.rank))) for r in held]
+    if isinstance(event, BatchChosen):
+        job = state.jobs.get(event.job_id)
+        if job is None or job.attempt is None or job.attempt.number != event.attempt:
+            return []
+        return [(job.attempt.replicas[0].place.node, order) for order in _batch(job, Rank(0))]
     return []
 
 
@@ -77,6 +84,15 @@ def _change_order(job: Job, key: ReplicaKey) -> Order:
     if stop.reason == "suspended":
         return FreezeReplica(key, job.attempt.suspensions)
     return StopReplica(key, _grace(job, key.rank), stop.reason)
+
+
+def _batch(job: Job, rank: Rank) -> list[Order]:
+    """Return the order that tells a program its batch: the first rank tells the others."""
+    attempt = job.attempt
+    if attempt is None or attempt.batch is None or attempt.stop is not None or rank != 0:
+        return []
+    told = attempt.replicas[rank].state == "started"
+    return [ChangeBatch(ReplicaKey(job.id, attempt.number, rank), attempt.batch)] if told else []
 
 
 def check_orders(state: State, now_ms: int) -> list[Addressed]:
@@ -219,6 +235,7 @@ def reconcile(state: State, report: NodeReport) -> list[Order]:
         found = current(state, report.node, seen.key)
         if found is not None:
             orders += _differing(found[0], seen)
+            orders += _batch(found[0], seen.key.rank) if report.inventory else []
     orders += [StopReplica(seen.key, 0, "not current") for seen in foreign(state, report)]
     if report.inventory:
         orders += _missing_starts(state, report)

@@ -112,6 +112,13 @@ class SaveReplica(msgspec.Struct, frozen=True, tag=True):
     key: ReplicaKey
 
 
+class ChangeBatch(msgspec.Struct, frozen=True, tag=True):
+    """Tell the program the batch that it is to go on with."""
+
+    key: ReplicaKey
+    batch: BatchChoice
+
+
 class InspectReplica(msgspec.Struct, frozen=True, tag=True):
     """Report what the program of this replica does: it makes no step."""
 
@@ -152,6 +159,7 @@ Order = (
     | FreezeReplica
     | ThawReplica
     | SaveReplica
+    | ChangeBatch
     | InspectReplica
     | CheckNode
     | LimitPower

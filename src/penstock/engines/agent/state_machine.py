@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.core.messages.orders import (
     Acknowledge,
+    ChangeBatch,
     CheckNode,
     DivideDevice,
     FreezeReplica,
@@ -108,7 +109,7 @@ class Inspect(msgspec.Struct, frozen=True):
     native: bool
 
 
-AsOrdered = CheckNode | DivideDevice | LimitPower
+AsOrdered = ChangeBatch | CheckNode | DivideDevice | LimitPower
 """Orders that are carried out as they are: `on_checked` and `on_instances` have the results."""
 Action = AsOrdered | Spawn | AskToStop | AskToSave | Freeze | Thaw | KillAll | Forget | Inspect
 
@@ -123,8 +124,7 @@ class ReplicaEntry(msgspec.Struct):
     kill_at_ms: int | None = None
     kill_sent: bool = False
     problem: str = ""
-    suspension: int = 0
-    """Number of the last one ordered."""
+    suspension: int = 0  # number of the last one ordered
     refused: str = ""
     """Why it could not be frozen, until that was reported."""
     exit: ExitInfo | None = None

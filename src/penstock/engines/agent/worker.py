@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from penstock import __version__
-from penstock.core.messages.orders import CheckNode, DivideDevice, LimitPower
+from penstock.core.messages.orders import ChangeBatch, CheckNode, DivideDevice, LimitPower
 from penstock.core.messages.reports import SHUT_DOWN, NodeCheck, ReplicaKey
 from penstock.core.model.ids import Incarnation
 from penstock.core.model.jobs import ExitInfo
@@ -28,6 +28,7 @@ from penstock.engines.agent.journal import ExitBook, Journal, JournalReplica
 from penstock.engines.agent.lease import AnnouncedServer, LeaseCell, boot_ms, server_is_gone
 from penstock.engines.agent.parts import NodeParts
 from penstock.engines.agent.replicas import Replicas
+from penstock.engines.processes.batches import tell_batch
 from penstock.engines.processes.containment import choose
 from penstock.engines.processes.cpu_topology import cpu_sets_of
 from penstock.engines.processes.inspector import Inspector
@@ -280,6 +281,8 @@ class Worker:
                     self._replicas.ask_to_stop(action.key, kill_at_ms)
                 case br.AskToSave():
                     self._replicas.ask_to_save(action.key)
+                case ChangeBatch() if action.key in self._replicas.running:
+                    tell_batch(self._data, action.key, action.batch)
                 case br.Freeze():
                     if why := self._replicas.freeze(action.key, boot_ms()):
                         self._state.on_refused(action.key, why)

@@ -98,6 +98,8 @@ def in_container(
     own = str(data.work(job_id))
     inside = _environment(order, environment, own)
     mounts = [Mount(str(path), str(path)) for path in (data.checkpoints(job_id), own, report)]
+    if order.batch is not None:
+        mounts.append(Mount(str(data.told(job_id)), str(data.told(job_id)), read_only=True))
     mounts += [*_given(order, data, chosen.node), *chosen.mounts]
     shown = _shown(devices, chosen.runtime)
     if shown:

@@ -142,6 +142,14 @@ class DataFolder:
     def report(self, key: ReplicaKey) -> Path:
         return self.job(key.job_id) / f"attempt-{key.attempt}.rank-{key.rank}.report"
 
+    def told(self, job_id: JobId) -> Path:
+        """What the agent tells a job's running programs: theirs to read."""
+        return self.job(job_id) / "told"
+
+    def batch(self, key: ReplicaKey) -> Path:
+        """The batch that an attempt is to go on with; no file: the one that it began with."""
+        return self.told(key.job_id) / f"attempt-{key.attempt}.rank-{key.rank}.batch"
+
     def never_ran(self, key: ReplicaKey) -> Path:
         """Left by the gate when the agent died before it let the program run."""
         return self.job(key.job_id) / f"attempt-{key.attempt}.rank-{key.rank}.never-ran"

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.messages.reports import ProgressSeen, ReplicaKey
+from penstock.core.model.batching import BatchSeen
 from penstock.core.model.progress import SAVE_SIGNALS, Gauges
 
 READ_MAX_BYTES = 1 << 20
@@ -23,6 +24,9 @@ WHY_MAX_CHARS = 200
 NUMBER_MAX = 2**53
 PACE_KEPT = 33
 PACE_LEAST = 3
+LOCAL_MAX, ACCUMULATION_MAX, NOISE_MAX = 2**31, 2**16, 2**40
+"""Samples of a pass, passes before an update, samples: a program that says more is wrong."""
+STEP_MAX_US = 24 * 3_600_000_000
 BAD_LOSSES_LEAST = 3
 """Values in a row that are not finite before it is reported: with mixed precision a single one is usual."""
 
@@ -45,6 +49,11 @@ class _ReportLine(msgspec.Struct):
     communication: float | None = None
     memory_bytes: float | None = None
     queue_length: float | None = None
+    local_batch: float | None = None
+    accumulation: float | None = None
+    step_s: float | None = None
+    sync_s: float | None = None
+    noise_scale: float | None = None
     loss: object = None
     not_finite: object = None
     """Names of numbers that JSON lacks: they are null in the line."""
@@ -171,7 +180,18 @@ def _gauges(report: _ReportLine) -> Gauges:
         communication_milli=min(1000, _whole(report.communication, 1000)),
         memory_bytes=_whole(report.memory_bytes),
         data_queue=_whole(report.queue_length),
+        batch=_batch(report),
     )
+
+
+def _batch(report: _ReportLine) -> BatchSeen | None:
+    """Return what a program measured with its batch; None where it says nothing, or numbers that cannot be."""
+    local, accumulation = _whole(report.local_batch), _whole(report.accumulation)
+    step_us = _whole(report.step_s, 1_000_000)
+    if not (0 < local <= LOCAL_MAX and accumulation <= ACCUMULATION_MAX and 0 < step_us <= STEP_MAX_US):
+        return None
+    sync_us, noise = min(step_us, _whole(report.sync_s, 1_000_000)), _whole(report.noise_scale)
+    return BatchSeen(local, accumulation, step_us, sync_us, noise if noise <= NOISE_MAX else 0)
 
 
 def _whole(value: float | None, scale: int = 1) -> int:

@@ -22,6 +22,7 @@ from penstock.core.model.resources import Device, DeviceAsk
 from penstock.devices.installed import visibility
 from penstock.engines.processes import run_as
 from penstock.engines.processes.accounts import UserAccount, account_of, hand_over, private
+from penstock.engines.processes.batches import batch_variables, make_told
 from penstock.engines.processes.jobfolders import prepare_folder
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import REPLICA_MARK
@@ -113,6 +114,8 @@ def open_output(data: DataFolder, order: StartReplica) -> int:
     private(data.job(key.job_id), PASSED if account else 0o700)
     for folder in (data.checkpoints(key.job_id), data.work(key.job_id)):
         folder.mkdir(0o700, exist_ok=True)
+    if order.batch is not None:
+        make_told(data, key, passed=account is not None)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     output = os.open(data.output(key), flags, 0o640)
     try:
@@ -253,6 +256,7 @@ def replica_environment(
         "PENSTOCK_CHECKPOINT_INTERVAL_S": f"{order.checkpoint.interval_ms / 1000:g}",
         "PENSTOCK_GRACE_S": f"{order.grace_ms / 1000:g}",
         "PENSTOCK_REPORT_FILE": str(data.report(key)),
+        **batch_variables(data, key, order.batch),
     }
     if order.checkpoint.request_signal:
         environment["PENSTOCK_CHECKPOINT_SIGNAL"] = order.checkpoint.request_signal

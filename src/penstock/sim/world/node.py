@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from penstock.core.messages.orders import CheckNode, DivideDevice, LimitPower
+from penstock.core.messages.orders import ChangeBatch, CheckNode, DivideDevice, LimitPower
 from penstock.core.messages.reports import NodeCheck, ProgressSeen, ReplicaKey
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Incarnation
@@ -276,7 +276,7 @@ class SimNode:
                         agent_state.on_gone(action.key, ExitInfo(problem="it was never there"))
                 case CheckNode():
                     agent_state.on_checked(NodeCheck(True) if self._claims is None else self._claims.check())
-                case br.Forget() | br.AskToSave() | br.Inspect() | LimitPower() | DivideDevice():
+                case br.Forget() | br.AskToSave() | br.Inspect() | ChangeBatch() | LimitPower() | DivideDevice():
                     pass
         self._journal()
 

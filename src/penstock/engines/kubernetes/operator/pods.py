@@ -99,6 +99,7 @@ def environment(one: ElasticJob, order: StartReplica) -> dict[str, str]:
         "PENSTOCK_ATTEMPT": str(key.attempt),
         "PENSTOCK_NODES": ",".join(order.node_names),
         "PENSTOCK_GRACE_S": f"{order.grace_ms / 1000:g}",
+        **({"PENSTOCK_BATCH": f"{order.batch.local},{order.batch.accumulation}"} if order.batch is not None else {}),
         **_nccl(network),
     }
 
