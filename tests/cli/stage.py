@@ -17,6 +17,7 @@ from tests.server.services.test_billing import past_server
 from tests.sim.replay.builders import job, trace
 
 SAMPLES = Path(__file__).parents[1] / "migrate" / "samples"
+POLLUX = Path(__file__).parents[1] / "traces" / "samples" / "pollux"
 TRAINING = """
 trap 'echo saved; touch "$PENSTOCK_CHECKPOINT_DIR/x"' USR1
 echo '{"kind": "step", "step": 3}' >> "$PENSTOCK_REPORT_FILE"
@@ -86,6 +87,8 @@ def built(folder: Path) -> Iterator[Stage]:
     (folder / "train.sh").write_text("#!/bin/sh\n#SBATCH --job-name=train-script\npython train.py\n")
     write_csv(trace(*(job(i * 60, 300, 1 + i % 4) for i in range(20))), folder / "trace.csv")
     shutil.copy(folder / "trace.csv", folder / "earlier.csv")
+    shutil.copy(POLLUX / "workloads" / "workload-9.csv", folder / "workload-1.csv")
+    shutil.copytree(POLLUX / "profiles", folder / "profiles")
     for path in (SAMPLES / "slurm").iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     for sample in ("kueue/queues.yaml", "volcano/queues.yaml", "yunikorn/queues.yaml"):

@@ -10,8 +10,8 @@ from penstock.core.model.cluster import Tenant
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.traces import Seen, Trace, TraceJob, Work, load
-from penstock.traces.loaders.pollux import from_one_replica
 from penstock.traces.loaders.shapes import devices_of, gang, processors
+from tests.sim.replay.builders import unmeasured
 
 SAMPLES = Path(__file__).parent / "samples"
 GIB = 2**30
@@ -218,21 +218,17 @@ def test_acme_original_reads_zones_and_types():
 
 
 def test_pollux_run_time_and_scaling_follow_from_the_profile():
-    jobs = named(load(SAMPLES / "pollux" / "workloads" / "workload-9.csv"))
-    alone, tuned = jobs["tiny-1"], jobs["tiny-0"]
+    trace = load(SAMPLES / "pollux" / "workloads" / "workload-9.csv")
+    jobs, bare = named(trace), named(unmeasured(trace))
+    alone, tuned = bare["tiny-1"], bare["tiny-0"]
     assert alone.work == Work(200_000, scaling=((1, 1000), (2, 1667)), saves=True)
     # At batch 16 an epoch is 100 / 1.6 and 100 / (4/3) steps of 1.2 s.
     assert tuned.work == Work(165_000, scaling=((1, 1000), (2, 1667), (4, 2667)), saves=True)
+    trains = jobs["tiny-0"].work.trains
+    assert (trains.replicas, trains.batch, trains.fixed, trains.run_ms) == (2, 16, True, 165_000)
     assert tuned.spec.ask == GangAsk(2, ReplicaAsk(Resources(), DeviceAsk(1)), replicas_max=4)
     assert tuned.spec.labels == (("batch_size", "16"),)
     assert not jobs["ncf-3"].spec.ask.elastic
-
-
-def test_pollux_jobs_can_begin_with_one_replica():
-    trace = load(SAMPLES / "pollux" / "workloads" / "workload-9.csv")
-    tuned = named(from_one_replica(trace))["tiny-0"]
-    assert (tuned.spec.ask.replicas, tuned.spec.ask.replicas_max) == (1, 4)
-    assert tuned.work.run_ms == 165_000 * 1667 // 1000
 
 
 def test_gavel_run_time_is_that_of_the_fastest_type():

@@ -92,6 +92,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "sim": (
         "penstock sim trace.csv --policy fifo+easy --policy fair_share+best_fit",
         "penstock sim trace.csv --history earlier.csv",
+        "penstock sim workload-1.csv --elastic goodput -P as_is+rebalance -P as_is",
         "penstock sim trace.csv --nodes 16x8xH100:cpus=96:memory=1TiB,4x0:cpus=128",
     ),
     "sizing": ("penstock sizing trace.csv --wait p90=30m",),

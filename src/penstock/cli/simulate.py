@@ -27,6 +27,13 @@ DEFAULT_POLICIES = ("shortest_predicted+easy", "fifo+easy", "fair_share+easy")
 """The first is the default of a pool and its queues."""
 LOAD_MAX = 100
 TRACES_VARIABLE = "PENSTOCK_TRACES"
+ElasticOption = Annotated[
+    str,
+    typer.Option(
+        help="What elastic jobs ask for: speedup, as the trace has it; off, their size and no other; goodput, one "
+        "replica and more with the batches that were measured (Pollux)."
+    ),
+]
 
 
 def sim(
@@ -48,6 +55,7 @@ def sim(
         typer.Option(help="Earlier trace to learn run times from before the first job. Repeat it, the earliest first."),
     ] = None,
     load: LoadOption = 1.0,
+    elastic: ElasticOption = "speedup",
     seeds: Annotated[int, typer.Option(help="Number of workloads: the trace, and others drawn like it.", min=1)] = 1,
     processes: Annotated[int | None, typer.Option(help="Processes in parallel; by default one per core.")] = None,
     start: Annotated[str, typer.Option(help="Time from allocation until a job runs.")] = "0s",
@@ -61,8 +69,9 @@ def sim(
     """Compare policies on a trace of jobs. The scheduler itself decides."""
     from penstock.sim.replay.earlier import earlier_runs
     from penstock.sim.replay.execution_model import Physics
+    from penstock.traces.asking import asking
 
-    jobs = load_trace(trace, kind, load, nodes)
+    jobs = asking(load_trace(trace, kind, load, nodes), elastic)
     known, note = earlier_runs([load_trace(path, kind, 1.0, nodes) for path in history or ()], jobs)
     jobs = replace(jobs, notes=(*jobs.notes, note)) if history else jobs
     jobs, variants = variants_of(jobs, policy or DEFAULT_POLICIES, cluster)

@@ -123,7 +123,7 @@ class Pulses:
                 del self._by_job[job_id]
             elif attempt.suspended_ms:
                 pulse.moved_ms = now_ms if pulse.moved_ms is not None else None  # it cannot make a step
-            elif _due(job, pulse, now_ms):
+            elif is_due(job, pulse, now_ms):
                 pulse.hang_step, pulse.noted, pulse.noted_ms = None, pulse.gauges(), now_ms
                 tx.emit(ProgressNoted(job.id, pulse.attempt, pulse.step, pulse.noted))
 
@@ -169,7 +169,7 @@ def _batch_of(ranks: Sequence[BatchSeen]) -> BatchSeen | None:
     return replace(slowest, noise=next((seen.noise for seen in ranks if seen.noise), 0))
 
 
-def _due(job: Job, pulse: Pulse, now_ms: int) -> bool:
+def is_due(job: Job, pulse: Pulse, now_ms: int) -> bool:
     """Return whether the gauges are worth an event now."""
     if pulse.hang_step is not None:
         return pulse.step != pulse.hang_step

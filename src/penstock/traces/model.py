@@ -11,6 +11,7 @@ import msgspec
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.ids import NodeName, UserName
 from penstock.core.model.jobs import JobSpec
+from penstock.traces.training import Training
 
 Ending = Literal["succeeded", "failed", "cancelled"]
 
@@ -36,6 +37,9 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it needs of its device's memory."""
     beside_milli: int = 1000
     """Its speed beside another job on its device, in thousandths of its speed alone."""
+    trains: Training | None = None
+    """What it does at any size, placement and batch, as it was measured; `run_ms` is in its reference's time, and
+    `scaling` does not count. It reports what a live program would."""
 
 
 class Seen(msgspec.Struct, frozen=True):

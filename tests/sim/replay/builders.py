@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.jobs import CheckpointSpec, JobSpec
 from penstock.sim.replay.execution_model import Physics
@@ -40,6 +42,11 @@ def trace(
     **fields: Any,
 ) -> Trace:
     return Trace("t", jobs, nodes, rules or config(), outages, **fields)
+
+
+def unmeasured(given: Trace) -> Trace:
+    """Return the trace without what its programs were measured to do."""
+    return replace(given, jobs=tuple(replace(job, work=replace(job.work, trains=None)) for job in given.jobs))
 
 
 def ran(given: Trace, **options: Any) -> Ran:

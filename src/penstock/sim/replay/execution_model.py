@@ -1,16 +1,20 @@
 """How programs and machines behave in a replay: the only part of it that is a model."""
 
 from collections.abc import Mapping
+from itertools import groupby
 
 import msgspec
 
 from penstock.core.elastic.speedup import AmdahlCurve, PointsCurve
+from penstock.core.model.batching import BatchChoice
 from penstock.core.model.cluster import Node
 from penstock.core.model.ids import NodeName
-from penstock.core.model.jobs import Job
+from penstock.core.model.jobs import Attempt, Job
 from penstock.traces.model import Work
+from penstock.traces.training import FULL_SPEED as FULL_SPEED
+from penstock.traces.training import Pace, Training
 
-FULL_SPEED_MILLI = 1000
+THOUSANDTH = FULL_SPEED // 1000
 
 
 class Physics(msgspec.Struct, frozen=True):
@@ -34,21 +38,45 @@ class Physics(msgspec.Struct, frozen=True):
     """Until a failed node is back."""
 
 
-def speed_milli(work: Work, job: Job, nodes: Mapping[NodeName, Node]) -> int:
-    """Return how fast the job's attempt works, in thousandths of its work's reference; never 0."""
+def speed_of(work: Work, job: Job, nodes: Mapping[NodeName, Node], done_ms: int) -> int:
+    """Return how fast the job's attempt works, in millionths of its work's reference; never 0.
+
+    Args:
+        done_ms: work that is done already: what a program does may change with it.
+    """
     attempt = job.attempt
     assert attempt is not None
-    speed = FULL_SPEED_MILLI
-    if work.speeds:
-        known = dict(work.speeds)
-        models = {nodes[r.place.node].spec.devices[i].model for r in attempt.replicas for i in r.place.devices}
-        speed = min((known.get(model, FULL_SPEED_MILLI) for model in models), default=FULL_SPEED_MILLI)
+    speed = model_milli(work, attempt, nodes)
     asked = job.spec.ask
-    if asked.elastic and attempt.choice == 0:
+    if work.trains is None and asked.elastic and attempt.choice == 0:
         curve = PointsCurve(work.scaling) if work.scaling else AmdahlCurve()
         spread = len({r.place.node for r in attempt.replicas})
         reached, promised = curve.speed_milli(len(attempt.replicas), spread), curve.speed_milli(asked.replicas, 1)
         speed = speed * reached // max(1, promised)
     if attempt.pairing is not None:
-        speed = speed * work.beside_milli // FULL_SPEED_MILLI
-    return max(1, speed)
+        speed = speed * work.beside_milli // 1000
+    speed = max(1, speed)
+    if work.trains is None:
+        return speed * THOUSANDTH
+    return max(1, speed * pace_of(work.trains, attempt, done_ms).speed // 1000)
+
+
+def pace_of(trains: Training, attempt: Attempt, done_ms: int) -> Pace:
+    """Return what a training program does in its present epoch, at the places and batch of its attempt."""
+    ranks = groupby(replica.place.node for replica in attempt.replicas)
+    placement = tuple(sum(1 for _ in alike) for _, alike in ranks)
+    return trains.pace(placement, batch_of(trains, attempt), trains.epoch(done_ms))
+
+
+def batch_of(trains: Training, attempt: Attempt) -> BatchChoice:
+    """Return the batch that an attempt was given, or its program's own."""
+    return attempt.batch if attempt.batch is not None else trains.own_batch(len(attempt.replicas))
+
+
+def model_milli(work: Work, attempt: Attempt, nodes: Mapping[NodeName, Node]) -> int:
+    """Return the speed that the models of its devices give a job, in thousandths of its reference."""
+    if not work.speeds:
+        return 1000
+    known = dict(work.speeds)
+    models = {nodes[r.place.node].spec.devices[i].model for r in attempt.replicas for i in r.place.devices}
+    return min((known.get(model, 1000) for model in models), default=1000)

@@ -4,10 +4,21 @@ from typing import Literal
 
 import msgspec
 
+from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import AttemptNumber, JobId, UserName
-from penstock.core.model.jobs import JobSpec, JobState
-from penstock.sim.replay.execution_model import FULL_SPEED_MILLI
+from penstock.core.model.jobs import ExitInfo, Job, JobSpec, JobState, Replica
+from penstock.sim.replay.execution_model import FULL_SPEED
 from penstock.traces.model import TraceJob, Work
+
+
+class ReplayStuck(PenstockError):
+    """Time did not move on: decisions and what follows from them go round in circles."""
+
+    code = "replay_stuck"
+
+
+SAVED, DONE = ExitInfo(0, stop_sent=True), ExitInfo(0)
+FAILED, KILLED = ExitInfo(1), ExitInfo(signal=15, stop_sent=True)
 
 
 class Life(msgspec.Struct, gc=False):
@@ -27,6 +38,8 @@ class Life(msgspec.Struct, gc=False):
     state: JobState = "waiting"
     attempts: int = 0
     own_failures: int = 0
+    steps: int = 0
+    """Updates of a training program that are saved."""
     preemptions: int = 0
     losses: int = 0
     """Attempts that ended with a node."""
@@ -53,7 +66,7 @@ class Life(msgspec.Struct, gc=False):
     def take(self, run: "SimulatedRun") -> None:
         """Count the work of an attempt that is over. What it did again counts at its own speed, on its own devices."""
         again_ms = min(run.work_ms, self.unsaved_ms)
-        self.redone_device_ms += again_ms * FULL_SPEED_MILLI // run.speed_milli * run.device_milli // 1000
+        self.redone_device_ms += again_ms * FULL_SPEED // run.speed * run.device_milli // 1000
         self.unsaved_ms = max(self.unsaved_ms, run.work_ms) - run.saved_ms
         if not run.by_itself:  # the lengths of attempts that failed by themselves are no part of the job's work
             self.left_ms -= run.saved_ms
@@ -67,12 +80,14 @@ class SimulatedRun(msgspec.Struct, gc=False):
     device_milli: int
     began_ms: int = 0
     """When work began; 0 before."""
-    speed_milli: int = FULL_SPEED_MILLI
+    speed: int = FULL_SPEED
     leaving: bool = False
     """It was asked to stop: work from here on counts only if it completes the job."""
     halted: bool = False
     """One of its nodes is gone: it will never end by itself."""
     ends_ms: int = 0
+    epoch_ends_ms: int = 0
+    """Of a training program, unless it is in its last epoch."""
     suspended_ms: int = 0
     """Since when it is frozen; 0 while it works."""
     stopped_ms: int = 0
@@ -106,22 +121,32 @@ class SimulatedRun(msgspec.Struct, gc=False):
         saved_ms = self.carried_ms + self._work(saved_ms)  # a change of speed counts as a save
         self.saved_ms = min(saved_ms, self.work_ms) if life.work.saves else 0
 
-    def change_speed(self, speed_milli: int, from_ms: int) -> None:
+    def change_speed(self, speed: int, from_ms: int) -> None:
         """Go on at another speed; its end moves."""
         left_ms = self._work(max(0, self.ends_ms - from_ms))
         self.carried_ms += self._work(from_ms - self.began_ms)
-        self.began_ms, self.speed_milli = from_ms, speed_milli
-        self.ends_ms = from_ms - (-left_ms * FULL_SPEED_MILLI // speed_milli)
+        self.began_ms, self.speed = from_ms, speed
+        self.ends_ms = from_ms - (-left_ms * FULL_SPEED // speed)
+
+    def done_ms(self, now_ms: int) -> int:
+        """Return the work that it has done by now."""
+        until_ms = self.stopped_ms or self.suspended_ms or now_ms
+        return self.carried_ms + (self._work(max(0, until_ms - self.began_ms)) if self.began_ms else 0)
 
     def _work(self, worked_ms: int) -> int:
-        return worked_ms * self.speed_milli // FULL_SPEED_MILLI
+        return worked_ms * self.speed // FULL_SPEED
 
 
 def born(job_id: JobId, job: TraceJob) -> Life:
     return Life(job_id, job.submit_ms, job.spec, job.user, job.work, job.work.run_ms, job.name)
 
 
-Happening = Literal[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+def replicas_of(job: Job) -> tuple[Replica, ...]:
+    assert job.attempt is not None
+    return job.attempt.replicas
+
+
+Happening = Literal[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
 """Kinds of entries of the agenda, in the order in which those of one moment come."""
 ENDED: Happening = 0
 LEFT: Happening = 1
@@ -133,3 +158,5 @@ CANCELLED: Happening = 6
 CHANGED: Happening = 7
 TIME: Happening = 8
 MEASURED: Happening = 9
+EPOCH: Happening = 10
+REPORTED: Happening = 11

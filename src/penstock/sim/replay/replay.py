@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from penstock.core.cycle.alternatives import PlanChooser
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig
@@ -57,19 +58,19 @@ def replay(
     on_records: OnRecords | None = None,
     on_moment: OnMoment | None = None,
     history: Sequence[PastRun] = (),
+    chooser: PlanChooser | None = None,
 ) -> Ran:
     """Return the result of running the jobs of `trace` on its nodes.
 
     Args:
-        config: queues and rules instead of the trace's own.
-        seed: of node failures, where `physics` has any.
+        config, seed: rules instead of the trace's own; of node failures, where `physics` has any.
         on_plan, on_records: see every cycle, and every event.
         on_moment: sees the engine after each moment is complete.
         history: runs that the scheduler learns from before the first job.
+        chooser: plans instead of one with these policies.
     """
-    trace = from_origin(trace)
+    trace, state = from_origin(trace), State()
     begun_ms = first_ms(trace)
-    state = State()
     engine = Simulation(
         state,
         physics or Physics(),
@@ -78,6 +79,7 @@ def replay(
         on_plan=on_plan,
         on_records=on_records,
         history=history,
+        chooser=chooser,
     )
     _open(trace, state, config or trace.config, begun_ms, on_records)
     engine.meter.now_ms = begun_ms
@@ -91,16 +93,15 @@ def replay(
             on_progress(state.finished_ok + state.finished_bad, len(trace.jobs))
     if on_progress is not None:
         on_progress(len(trace.jobs), len(trace.jobs))
-    meter = engine.meter
     return Ran(
         trace=trace.name,
         config=config or trace.config,
         lives=tuple(engine.lives.values()),
-        samples=tuple(meter.samples),
+        samples=tuple(engine.meter.samples),
         begun_ms=begun_ms,
-        ended_ms=meter.now_ms,
-        busy_device_ms=meter.busy_device_ms,
-        total_device_ms=meter.total_device_ms,
+        ended_ms=engine.meter.now_ms,
+        busy_device_ms=engine.meter.busy_device_ms,
+        total_device_ms=engine.meter.total_device_ms,
         events=state.seq,
         cycles=engine.cycles,
     )

@@ -17,7 +17,7 @@ from penstock.core.share.live import partner
 from penstock.core.state.state import State
 from penstock.sim.replay import life as on
 from penstock.sim.replay.counters import Meter
-from penstock.sim.replay.execution_model import FULL_SPEED_MILLI, speed_milli
+from penstock.sim.replay.execution_model import FULL_SPEED
 from penstock.sim.replay.life import Life, SimulatedRun
 
 STEP_US = 100_000
@@ -32,6 +32,7 @@ class SharedRuns:
     Args:
         current: returns the run of an attempt, unless it has ended.
         push: puts something on the agenda.
+        go_on: lets a run go on at the speed that it has from now on.
     """
 
     def __init__(
@@ -40,8 +41,9 @@ class SharedRuns:
         meter: Meter,
         current: Callable[[JobId, AttemptNumber], SimulatedRun | None],
         push: Callable[..., None],
+        go_on: Callable[[Transaction, Job, SimulatedRun], None],
     ) -> None:
-        self._lives, self._meter, self._current, self._push = lives, meter, current, push
+        self._lives, self._meter, self._current, self._push, self._go_on = lives, meter, current, push, go_on
 
     def begins(self, tx: Transaction, job_id: JobId, run: SimulatedRun) -> None:
         """Have a job measured that may share its device and of which the trace says what it uses."""
@@ -65,7 +67,7 @@ class SharedRuns:
         busy_milli = work.busy_milli or 0
         if other is not None:
             busy_milli += self._lives[other.id].work.busy_milli or 0
-        step_us = STEP_US * FULL_SPEED_MILLI // run.speed_milli
+        step_us = STEP_US * FULL_SPEED // run.speed
         steps, memory_bytes = due_ms * 1000 // step_us, work.device_memory_bytes
         tx.emit(ev.UseNoted(job_id, number, due_ms, min(1000, busy_milli), 0, memory_bytes, steps, step_us))
         share_devices(tx)
@@ -83,8 +85,7 @@ class SharedRuns:
         run.device_milli, run.held_since_ms = job.ask.device_milli, tx.now_ms
         if not run.began_ms or run.leaving or run.halted:
             return
-        run.change_speed(speed_milli(work, job, tx.state.nodes), max(tx.now_ms, run.began_ms))
-        self._push(run.ends_ms, on.ENDED, job.id, run.number)
+        self._go_on(tx, job, run)
         if partner(tx.state, job) is None and work.busy_milli is not None:
             self._push(tx.now_ms + _due_ms(tx.state, job), on.MEASURED, job.id, run.number)
 

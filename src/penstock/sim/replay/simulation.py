@@ -16,9 +16,8 @@ from penstock.core.lifecycle.orders import apply_plan
 from penstock.core.lifecycle.suspending import on_frozen
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
-from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank, UserName
-from penstock.core.model.jobs import ExitInfo, Job, Replica
+from penstock.core.model.jobs import ExitInfo, Job
 from penstock.core.model.plan import Plan
 from penstock.core.order.extension import Policies
 from penstock.core.place.holds import FOREVER_MS
@@ -27,9 +26,10 @@ from penstock.core.state.snapshot import Snapshot, take_snapshot
 from penstock.core.state.state import State
 from penstock.sim.replay import life as on
 from penstock.sim.replay.counters import Meter
-from penstock.sim.replay.execution_model import FULL_SPEED_MILLI, Physics, speed_milli
-from penstock.sim.replay.life import Life, SimulatedRun, born
+from penstock.sim.replay.execution_model import FULL_SPEED, Physics, speed_of
+from penstock.sim.replay.life import DONE, FAILED, KILLED, SAVED, Life, ReplayStuck, SimulatedRun, born, replicas_of
 from penstock.sim.replay.sharing import SharedRuns
+from penstock.sim.replay.training import CUT_OFF, TrainingRuns
 from penstock.traces.model import TraceJob, Work
 
 Knows = Literal["declared", "learned", "true"]
@@ -40,15 +40,7 @@ OnRecords = Callable[[Sequence[ev.Record]], None]
 
 CYCLES_PER_MOMENT_MAX = 10_000
 MOMENTS_PER_TIME_MAX = 1_000
-SAVED, DONE = ExitInfo(0, stop_sent=True), ExitInfo(0)
-FAILED, KILLED = ExitInfo(1), ExitInfo(signal=15, stop_sent=True)
 OPERATOR = UserName("operator")
-
-
-class ReplayStuck(PenstockError):
-    """Time did not move on: decisions and what follows from them go round in circles."""
-
-    code = "replay_stuck"
 
 
 class Simulation:
@@ -67,6 +59,7 @@ class Simulation:
         on_plan: OnPlan | None = None,
         on_records: OnRecords | None = None,
         history: Sequence[PastRun] = (),
+        chooser: PlanChooser | None = None,
     ) -> None:
         self.state, self.physics = state, physics
         self._history = history
@@ -75,7 +68,7 @@ class Simulation:
         self.plan_clock = PlanClock()
         self.cycles = 0
         self._knows = knows
-        self._chooser = PlanChooser(policies)
+        self._chooser = chooser or PlanChooser(policies)
         self._on_plan, self._on_records = on_plan, on_records
         self._runs: dict[JobId, SimulatedRun] = {}
         self._agenda: list[Entry] = []
@@ -88,10 +81,20 @@ class Simulation:
         self._looks_at_ms = 0
         """The next moment at which time alone calls for a cycle; 0: none is on the agenda."""
         self._forecaster: Forecaster | None = None
-        self._sharing = SharedRuns(self.lives, self.meter, self._current, self.push)
+        self._training = TrainingRuns(self.lives, self._current, self.push)
+        self._sharing = SharedRuns(self.lives, self.meter, self._current, self.push, self._training.go_on)
+        self._of_programs: dict[on.Happening, Callable[..., None]] = {
+            on.ENDED: self._ends,
+            on.LEFT: self._leaves,
+            on.STARTED: self._starts,
+            on.MEASURED: self._sharing.measured,
+            on.EPOCH: self._training.epoch_ends,
+            on.REPORTED: self._training.reported,
+        }
         self._react: dict[type[ev.Event], Callable[[Transaction, Any], None]] = {
             ev.AttemptAllocated: self._allocated,
             ev.AttemptStopRequested: self._asked_to_leave,
+            ev.BatchChosen: self._training.chosen,
             ev.DeviceShared: self._sharing.changed,
             ev.DeviceShareEnded: self._sharing.changed,
             ev.AttemptSuspended: self._suspended,
@@ -193,14 +196,9 @@ class Simulation:
     # What happens.
 
     def _happens(self, tx: Transaction, kind: on.Happening, about: tuple[Any, ...]) -> None:
-        if kind == on.ENDED:
-            self._ends(tx, *about)
-        elif kind == on.LEFT:
-            self._leaves(tx, *about)
-        elif kind == on.MEASURED:
-            self._sharing.measured(tx, *about)
-        elif kind == on.STARTED:
-            self._starts(tx, *about)
+        happens = self._of_programs.get(kind)
+        if happens is not None:
+            happens(tx, *about)
         elif kind == on.GONE:
             self._node_gone(tx, *about)
         elif kind == on.LOST:
@@ -311,19 +309,20 @@ class Simulation:
         run = self._current(job_id, number)
         if run is None or run.leaving or run.halted:
             return
-        ranks = range(len(_replicas(tx.state.jobs[job_id])))
+        ranks = range(len(replicas_of(tx.state.jobs[job_id])))
         tx.emit_alike([ev.ReplicaStarted(job_id, number, Rank(rank)) for rank in ranks])
         self._begin(tx.state.jobs[job_id], self.lives[job_id], tx.now_ms, restored=number == 1)
         self._sharing.begins(tx, job_id, run)
+        self._training.begins(tx, job_id, run)
 
     def _begin(self, job: Job, known: Life, now_ms: int, *, restored: bool) -> None:
         """Begin the work; put its end and its time limit on the agenda."""
         run = self._runs[job.id]
         run.began_ms = now_ms if restored else now_ms + self.physics.restore_ms
-        run.speed_milli = speed_milli(known.work, job, self.state.nodes)
+        run.speed = speed_of(known.work, job, self.state.nodes, known.work.run_ms - known.left_ms)
         fails = known.work.fails_after_ms
         left_ms = fails[known.own_failures] if known.own_failures < len(fails) else known.left_ms
-        ends_ms = run.began_ms - (-left_ms * FULL_SPEED_MILLI // run.speed_milli)
+        ends_ms = run.began_ms - (-left_ms * FULL_SPEED // run.speed)
         limit_ms = job.spec.time_limit_ms
         if limit_ms and ends_ms - now_ms > limit_ms:
             self.push(now_ms + limit_ms, on.TIME)
@@ -351,7 +350,7 @@ class Simulation:
         self._exit(tx, job_id, number, FAILED if failed else DONE)
 
     def _exit(self, tx: Transaction, job_id: JobId, number: AttemptNumber, how: ExitInfo) -> None:
-        gone = [r for r in _replicas(tx.state.jobs[job_id]) if r.holds and r.place.node not in self._dark]
+        gone = [r for r in replicas_of(tx.state.jobs[job_id]) if r.holds and r.place.node not in self._dark]
         tx.emit_alike([ev.ReplicaExited(job_id, number, replica.rank, how) for replica in gone])
         after_replica_gone(tx, job_id)
 
@@ -364,7 +363,7 @@ class Simulation:
             self.push(tx.now_ms, on.LEFT, event.job_id, event.attempt)
             return
         if not run.halted:
-            run.stop(known, tx.now_ms, cut_off=event.reason in ("node_lost", "replica_failed"))
+            run.stop(known, tx.now_ms, cut_off=event.reason in CUT_OFF)
         known.preemptions += event.reason == "preempted"
         wait_ms = min(event.grace_ms, self._leaving_ms(known)) if run.began_ms else 0
         self.push(tx.now_ms + wait_ms, on.LEFT, event.job_id, event.attempt)
@@ -380,11 +379,12 @@ class Simulation:
         stop = job.attempt.stop if job.attempt is not None else None
         if stop is not None and stop.reason == "suspended":
             run.leaving = False
-            for replica in _replicas(job):
+            for replica in replicas_of(job):
                 if replica.holds and replica.place.node not in self._dark:
                     suspension = job.attempt.suspensions if job.attempt is not None else 0
                     on_frozen(tx, tx.state.jobs[job_id], replica.rank, suspension)
         else:
+            self._training.leaves(tx, job_id, run, stop)
             self._exit(tx, job_id, number, SAVED if self.lives[job_id].work.saves else KILLED)
 
     def _suspended(self, tx: Transaction, event: ev.AttemptSuspended) -> None:
@@ -397,6 +397,7 @@ class Simulation:
         idle_ms = tx.now_ms - run.suspended_ms
         run.began_ms, run.ends_ms, run.suspended_ms = run.began_ms + idle_ms, run.ends_ms + idle_ms, 0
         self.push(run.ends_ms, on.ENDED, event.job_id, run.number)
+        self._training.thawed(job, run, idle_ms)
         if job.spec.time_limit_ms and job.attempt is not None:
             self.push(tx.now_ms + job.spec.time_limit_ms - job.attempt.worked_ms(tx.now_ms), on.TIME)
 
@@ -405,6 +406,7 @@ class Simulation:
         known.held_device_ms += run.held_ms + run.device_milli * (tx.now_ms - run.held_since_ms) // 1000
         known.losses += event.outcome == "lost"
         known.take(run)
+        self._training.ended(event.job_id)
         self.meter.busy_milli -= run.device_milli
         if event.job_id in tx.state.jobs:
             known.state = "waiting"
@@ -443,8 +445,3 @@ class Simulation:
         life = self._lives_of_nodes[name] = self._lives_of_nodes.get(name, 1) + 1
         tx.emit(ev.NodeRegistered(tx.state.nodes[name].spec, Incarnation(f"i{life}")))
         tx.emit(ev.NodeReady(name))
-
-
-def _replicas(job: Job) -> tuple[Replica, ...]:
-    assert job.attempt is not None
-    return job.attempt.replicas

@@ -23,7 +23,8 @@ _BACKFILL: tuple[str, ...] = tuple(f"{rule}" for rule in get_args(BackfillRule))
 _PLACEMENT: tuple[str, ...] = get_args(PlacementPolicy)
 _PREEMPTION = {"preempt": "lower_priority", "reclaim": "reclaim", "no_preempt": "never"}
 _KNOWS: tuple[str, ...] = get_args(Knows)
-WORDS = (*_QUEUE, *_BACKFILL, *_PLACEMENT, *_PREEMPTION, *_KNOWS, "defrag")
+_ELASTIC = {"goodput": "goodput", "speedup": "speedup", "no_growth": "off"}
+WORDS = (*_QUEUE, *_BACKFILL, *_PLACEMENT, *_PREEMPTION, *_KNOWS, *_ELASTIC, "rebalance", "defrag")
 """`none` switches backfill off: any job that fits may start, and the others get no reservation."""
 
 
@@ -38,7 +39,8 @@ class Variant(msgspec.Struct, frozen=True):
 def variant(words: str, base: ClusterConfig, *, knows: Knows = "declared") -> Variant:
     """Return `base` changed by the words, joined by `+`; the order of the words does not matter.
 
-    Queue policies, backfill rules, placement policies and preemption rules replace those of every queue and pool;
+    Queue policies, backfill rules, placement policies, preemption rules and rules for elastic jobs replace those of
+    every queue and pool;
     `declared` (limits and estimates alone), `learned` and `true` set the source of run times, which is the setting
     `predict_run_times` where none is named; NAME=VALUE is a number of the settings.
     Raises: InvalidInput for a word that is none of these.
@@ -57,6 +59,10 @@ def variant(words: str, base: ClusterConfig, *, knows: Knows = "declared") -> Va
             knows = word  # type: ignore[assignment]
             if word != "true":
                 config = replace(config, settings=replace(config.settings, predict_run_times=word == "learned"))
+        elif word in _ELASTIC or word == "rebalance":
+            changed = {"mode": _ELASTIC[word]} if word in _ELASTIC else {"rebalance": True}
+            pools = (replace(pool, elastic=replace(pool.elastic, **changed)) for pool in config.pools)
+            config = replace(config, pools=tuple(pools))
         elif word == "defrag":
             config = replace(config, settings=replace(config.settings, defrag=True))
         elif "=" in word:

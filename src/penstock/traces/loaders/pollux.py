@@ -6,8 +6,6 @@ Source of the format: https://github.com/petuum/adaptdl branch osdi21-artifact, 
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.jobs import GangAsk, JobSpec
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
@@ -16,9 +14,10 @@ from penstock.traces.errors import TraceError
 from penstock.traces.loaders.build import Builder
 from penstock.traces.loaders.shapes import equal_nodes
 from penstock.traces.loaders.table import TextTable
-from penstock.traces.model import Trace, TraceJob, Work
+from penstock.traces.model import Trace, Work
 from penstock.traces.nodes import NodeGroup
 from penstock.traces.profiles import NODE_DEVICES, REPLICAS_TRIED, TraceProfile, read_profile
+from penstock.traces.training import Training
 
 NODES = 16
 COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
@@ -31,7 +30,8 @@ PINNED = frozenset({"ncf"})
 def read(path: Path, given: Sequence[NodeGroup] = ()) -> Trace:
     """Return the jobs at their tuned size, elastic upwards; the folder `profiles` lies beside the file's or above it.
 
-    Run time is that of the tuned size and batch on whole nodes. `Work.scaling` is at the same global batch size.
+    Run time is that of the tuned size and batch on whole nodes. `Work.scaling` is at the same global batch size;
+    `Work.trains` is as fast as it was measured at each placement. `traces.asking` lets them ask otherwise.
     Raises: TraceError.
     """
     table, builder = TextTable(path), Builder(path, given)
@@ -57,24 +57,6 @@ def read(path: Path, given: Sequence[NodeGroup] = ()) -> Trace:
 def _nodes(builder: Builder) -> tuple[NodeSpec, ...]:
     builder.note(f"cluster: {NODES} nodes x {NODE_DEVICES} T4, as in the paper; the file names none")
     return equal_nodes(NODES, devices=NODE_DEVICES, model="T4")
-
-
-def from_one_replica(trace: Trace) -> Trace:
-    """Return the trace with its elastic jobs asking for one replica and more: Pollux itself starts them so."""
-    return msgspec.structs.replace(trace, jobs=tuple(_from_one(job) for job in trace.jobs))
-
-
-def _from_one(job: TraceJob) -> TraceJob:
-    ask = job.spec.ask
-    speed = dict(job.work.scaling).get(ask.replicas)
-    if speed is None or ask.replicas == 1:
-        return job
-    grown = msgspec.structs.replace(ask, replicas=1, replicas_max=max(ask.replicas, ask.replicas_max))
-    return msgspec.structs.replace(
-        job,
-        spec=msgspec.structs.replace(job.spec, ask=grown),
-        work=msgspec.structs.replace(job.work, run_ms=job.work.run_ms * speed // 1000),
-    )
 
 
 def _profiles(path: Path) -> Path:
@@ -114,7 +96,8 @@ def _work(table: TextTable, profile: TraceProfile, size: int, batch: int) -> Wor
             found = profile.step_s(count, batch)
             if found is not None:
                 points.append((count, max(1, round(1000 * alone_s / found))))
-    return Work(round(1000 * run_s), scaling=tuple(points), saves=True)
+    trains = Training(profile, size, batch, fixed=True)
+    return Work(trains.run_ms, scaling=tuple(points), saves=True, trains=trains)
 
 
 def _request(builder: Builder, key: tuple[str, int, int], work: Work) -> JobSpec:
