@@ -3,17 +3,19 @@
 import pytest
 
 from penstock.core.explain import explain
+from penstock.core.model.cluster import Pool, Reservation, Tenant
 from penstock.core.model.events import NodeLeaveNoted, NodeLost
 from penstock.testing.builders import node
 from penstock.testing.harness import World
 
 MINUTE = 60_000
+RULES = {"pools": (Pool("default", backfill="easy"),), "min_runtime_before_preemption_ms": 0}
 LEFT, STAYS = 30 * MINUTE, 60 * MINUTE
 
 
 def world(*names, left_ms=LEFT):
     """Return a world whose nodes go in half an hour, and stay for an hour in all."""
-    w = World(*(node(name, 1) for name in names or ("a",)))
+    w = World(*(node(name, 1) for name in names or ("a",)), **RULES)
     for name in names or ("a",):
         w.emit(NodeLeaveNoted(name, w.now + left_ms, STAYS))
     return w
@@ -88,3 +90,63 @@ def test_the_reason_is_named_with_the_time():
     other = w.submit(1, preemptible=False)
     text = explain(w.state, w.state.jobs[other], w.now).constraints[0].text
     assert text.endswith("and it might still run then, though it must not be preempted")
+
+
+def occupied(grace_ms=1_000, **fields):
+    """Return a world in which each of two nodes that go in half an hour runs a job of low priority, and these jobs."""
+    w = world("a", "b")
+    low = [w.submit(1, priority=100, grace_ms=grace_ms, **fields) for _ in range(2)]
+    w.run(*low)
+    return w, low
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "grace_ms", "preemptible", "asked"),
+    [
+        (20 * MINUTE, 1_000, True, True),
+        (20 * MINUTE, 1_000, False, True),
+        (20 * MINUTE, 10 * MINUTE, False, False),
+        (40 * MINUTE, 1_000, True, False),
+        (70 * MINUTE, 1_000, True, True),
+        (0, 1_000, False, False),
+    ],
+    ids=str,
+)
+def test_a_job_makes_room_on_nodes_that_go_where_it_ends_in_time_once_the_others_have_left(
+    limit_ms, grace_ms, preemptible, asked
+):
+    w, low = occupied(grace_ms)
+    w.submit(1, 2, priority=1000, time_limit_ms=limit_ms, preemptible=preemptible)
+    assert sorted(one.victim for one in w.plan().preemptions) == (low if asked else [])
+
+
+def test_the_room_made_on_nodes_that_go_is_kept_and_taken():
+    w, low = occupied(20_000)
+    urgent = w.submit(1, 2, priority=1000, time_limit_ms=20 * MINUTE)
+    w.cycle()
+    w.leave(low[0])
+    w.submit(1, priority=900, time_limit_ms=MINUTE)
+    assert starts(w) == []
+    assert [one.node for one in w.plan().held[urgent]] == ["a", "b"]
+    w.leave(low[1])
+    assert starts(w) == [(urgent, "a")]
+
+
+@pytest.mark.parametrize(("limit_ms", "kept"), [(10 * MINUTE, True), (27 * MINUTE, False)], ids=str)
+def test_room_is_kept_on_nodes_that_go_where_the_job_will_end_in_time(limit_ms, kept):
+    w = world("a", "b", "c")
+    w.run(*(w.submit(1, time_limit_ms=5 * MINUTE) for _ in range(2)))
+    wide = w.submit(1, 3, time_limit_ms=limit_ms, priority=500)
+    small = w.submit(1, time_limit_ms=20 * MINUTE, priority=100)
+    assert [one.job_id for one in w.plan().reserved] == ([wide] if kept else [])
+    assert starts(w) == ([] if kept else [(small, "c")])
+
+
+def test_a_short_job_makes_room_on_reserved_nodes_before_their_window():
+    window = Reservation("r", "other", 1_000_000 + LEFT, 1_000_000 + STAYS, ("a", "b"))
+    tenants = (Tenant("default"), Tenant("other"))
+    w = World(node("a", 1), node("b", 1), tenants=tenants, reservations=(window,), **RULES)
+    low = [w.submit(1, priority=100, time_limit_ms=10 * MINUTE, grace_ms=1_000) for _ in range(2)]
+    w.run(*low)
+    w.submit(1, 2, priority=1000, time_limit_ms=20 * MINUTE)
+    assert sorted(one.victim for one in w.plan().preemptions) == low

@@ -196,7 +196,7 @@ class Cycle:
         apart = [(job, classes[job.class_id]) for job in beneficiaries if job.id not in entered]
         for job, key in apart:
             if job.room:
-                self._preemptor.keep_room(job, self._workspace.shapes(key)[0])
+                self._preemptor.keep_room(job, key, self._workspace.shapes(key)[0])
         for job, key in apart:
             self._keep_room(job, key)
 
@@ -204,14 +204,14 @@ class Cycle:
         """Start a beneficiary where it was planned, if all these places are free."""
         if not job.room or not self._workspace.may_start(job, key):
             return False
-        found = self._workspace.place_at(key, job.room)
+        found = self._workspace.place_in_time(key, job.room)
         if found is not None:
             self._workspace.begin(job, found, self._workspace.end_ms(key))
         return found is not None
 
     def _keep_room(self, job: Job, key: RequestClass) -> None:
         """Start a beneficiary if it fits beside the rooms of others, else hold what its victims have not left yet."""
-        found = self._workspace.place(key) if self._workspace.may_start(job, key) else None
+        found = self._workspace.place_in_time(key) if self._workspace.may_start(job, key) else None
         if found is not None:
             self._workspace.begin(job, found, self._workspace.end_ms(key))
             self._preemptor.held.pop(job.id, None)
@@ -219,7 +219,7 @@ class Cycle:
             self._hold_leaving(job, key, self._workspace.shapes(key)[0])
 
     def _hold_leaving(self, job: Job, key: RequestClass, placer: GangPlacer) -> bool:
-        victims = self._preemptor.hold_leaving(job, placer, self._tree.demand(key))
+        victims = self._preemptor.hold_leaving(job, key, placer)
         return victims is not None and self._waits_for_room(job, victims)
 
     def _waits_for_room(self, job: Job, victims: tuple[JobId, ...]) -> bool:
@@ -251,7 +251,7 @@ class Cycle:
             _, job, key = most[pool]
             if not self._workspace.may_start(job, key):
                 continue  # the job of another pool took the rest of the queue's quota
-            found = self._workspace.place(key)
+            found = self._workspace.place_in_time(key)
             if found is not None:
                 self._workspace.begin(job, found, self._workspace.end_ms(key))
             elif self._workspace.over is None:
@@ -422,12 +422,7 @@ class Cycle:
             if not self._fits_beside(cursor, end_ms):
                 return None
             self._reservations.reserve(pool)
-        found = self._workspace.place(cursor.key)
-        if found is not None:
-            self._holds.taken(found[1], found[2], end_ms)
-        elif self._holds.may_help(end_ms):
-            found = self._workspace.place_lifted(cursor.key, end_ms)
-        return found
+        return self._workspace.place_in_time(cursor.key)
 
     def _fits_beside(self, cursor: ClassCursor, end_ms: int) -> bool:
         """Return whether the job fits beside the capacity kept so far."""

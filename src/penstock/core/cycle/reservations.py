@@ -48,6 +48,8 @@ class Openings:
 
 GUESSED_SHARE = 2
 """A start that rests on predicted ends may come earlier: others may use the room kept until 1/2 of the time is left."""
+LIFTS_MAX = 8
+"""Ends of a job that are tried beside nodes that go: each later one is bound by more of them."""
 CouldStart = Callable[[RequestClass], bool]
 """Whether a job of the class could start now if nothing ran."""
 
@@ -115,7 +117,7 @@ class Reservations:
             bookings = self._bookings.setdefault(pool, [])
             from_ms = 0
             if rule == "easy":
-                opening, from_ms = self._next(pool, placer)
+                opening, from_ms = self._next(pool, key, placer)
             elif rule == "conservative":
                 releases = list(self._releases(pool))
                 with self._cluster.tentatively():
@@ -130,7 +132,7 @@ class Reservations:
                 bookings.append(Booking(opening.start_ms, until_ms, placer.gang, opening.places))
                 self._keep(job, opening, from_ms or opening.start_ms)
 
-    def _next(self, pool: PoolName, placer: GangPlacer) -> tuple[Opening | None, int]:
+    def _next(self, pool: PoolName, key: RequestClass, placer: GangPlacer) -> tuple[Opening | None, int]:
         """Return where and when the gang fits first, and from when on its room is kept."""
         guessed = False
 
@@ -140,10 +142,36 @@ class Reservations:
                 guessed = guessed or release.job.predicted_ms > 0
                 yield release
 
-        opening = earliest(placer, self._cluster, releases())
+        opening = self._in_time(placer, key, releases)
         start_ms = opening.start_ms if opening is not None else 0
         ahead_ms = max(0, start_ms - self._now_ms)
         return opening, start_ms - ahead_ms // GUESSED_SHARE if guessed else start_ms
+
+    def _in_time(
+        self, placer: GangPlacer, key: RequestClass, releases: Callable[[], Iterable[Release]]
+    ) -> Opening | None:
+        """Return where a gang of the class fits first when these attempts leave one after the other.
+
+        Nodes that go, or are reserved, from some time on count until then for a gang that ends before.
+        """
+        if not self._bound_by_time(key):
+            return earliest(placer, self._cluster, releases())
+        end_ms = self._now_ms + key.length_ms
+        for _ in range(LIFTS_MAX):
+            with self._cluster.tentatively():
+                self._holds.lift(end_ms)
+                opening = earliest(placer, self._cluster, releases())
+            if opening is None or opening.start_ms >= FOREVER_MS:
+                break
+            later_ms = opening.start_ms + key.length_ms
+            if self._holds.horizon(later_ms) == self._holds.horizon(end_ms):
+                return opening
+            end_ms = later_ms
+        return earliest(placer, self._cluster, releases())
+
+    def _bound_by_time(self, key: RequestClass) -> bool:
+        """Return whether it matters when a job of the class ends: some nodes are there only until some time."""
+        return key.length_ms > 0 and bool(self._snapshot.leaving or self._snapshot.config.reservations)
 
     def keep_for_starving(self, job: Job, key: RequestClass, placer: GangPlacer) -> None:
         """Keep everything that becomes free where the job can start soonest, even if that time is unknown."""
@@ -153,7 +181,7 @@ class Reservations:
                 self._blocked.setdefault(pool, []).append((job, key, placer))
                 self.revision += 1
             return
-        opening = self._soonest(pool, placer)
+        opening = self._soonest(pool, key, placer)
         if opening is not None:
             known = opening.start_ms < FOREVER_MS
             self._keep(job, opening, opening.start_ms if known else self._now_ms)
@@ -161,15 +189,17 @@ class Reservations:
                 Booking(opening.start_ms, FOREVER_MS, placer.gang, opening.places)
             )
 
-    def _soonest(self, pool: PoolName, placer: GangPlacer) -> Opening | None:
+    def _soonest(self, pool: PoolName, key: RequestClass, placer: GangPlacer) -> Opening | None:
         """Return where the gang fits first when attempts leave one after the other, those of unknown length last."""
 
         def search() -> Opening | None:
-            return earliest(placer, self._cluster, chain(self._releases(pool), self._unknown(pool)))
+            return self._in_time(placer, key, lambda: chain(self._releases(pool), self._unknown(pool)))
 
         overdue = any(end_ms <= self._now_ms for end_ms, _ in islice(self._snapshot.ends, 1))
         changed = self._snapshot.stopping or self.promised or self._cluster.version != self._untouched
-        return search() if overdue or changed else self._openings.find(placer, self._snapshot, search)
+        if overdue or changed or self._bound_by_time(key):
+            return search()
+        return self._openings.find(placer, self._snapshot, search)
 
     def _keep(self, job: Job, opening: Opening, from_ms: int) -> None:
         self._holds.claim_all(opening.beside, from_ms, job.id)

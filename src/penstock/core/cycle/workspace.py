@@ -99,10 +99,36 @@ class Workspace:
         room = self.cluster.room(counted.single)
         return max(room, self.holds.room(counted.single, end_ms)) if self.holds.may_help(end_ms) else room
 
-    def place_at(self, key: RequestClass, places: tuple[ReplicaPlace, ...]) -> Placed | None:
-        """Take exactly these places for a job of the class, in the shape that it asks for, or take nothing."""
+    def place_in_time(self, key: RequestClass, room: tuple[ReplicaPlace, ...] = ()) -> Placed | None:
+        """Take places for a job of the class, also where capacity is kept from a time on by which it has ended.
+
+        What is kept there counts it from now on.
+
+        Args:
+            room: these places or none, in the shape that the class asks for; () for any.
+        """
+        end_ms = self.end_ms(key)
+        found = self._place_at(key, room) if room else self.place(key)
+        if found is not None:
+            self.holds.taken(found[1], found[2], end_ms)
+        elif self.holds.may_help(end_ms):
+            found = self._place_at_lifted(key, room, end_ms) if room else self.place_lifted(key, end_ms)
+        return found
+
+    def _place_at(self, key: RequestClass, places: tuple[ReplicaPlace, ...]) -> Placed | None:
         placer, mark = self.shapes(key)[0], self.cluster.mark()
         return self._within_maxima(key, 0, placer, places, mark) if placer.put_at(places) else None
+
+    def _place_at_lifted(self, key: RequestClass, places: tuple[ReplicaPlace, ...], end_ms: int) -> Placed | None:
+        mark = self.cluster.mark()
+        self.holds.lift(end_ms)
+        found = self._place_at(key, places)
+        if found is None:
+            self.cluster.rollback(mark)
+        else:
+            self.holds.taken(found[1], found[2], end_ms)
+            self.holds.lower()
+        return found
 
     def only_shape(self, key: RequestClass) -> GangPlacer | None:
         """Return the shape that alone decides whether jobs of the class fit; None where queues matter, too."""
@@ -221,12 +247,11 @@ class Workspace:
         return choice > 0 or self.tree.needs_places or self.tree.pools_differ(key)
 
     def begin(self, job: Job, found: Placed, end_ms: int) -> None:
-        """Start a job outside the walk: count it, and record its use of kept capacity."""
+        """Start a job outside the walk, in places that `place_in_time` took, and count it."""
         choice, ask, places = found
         account = self.tree.account(job.spec.queue, job.spec.tenant)
         assert account is not None, "what may start has a queue"
         self.tree.charge(account, self.tree.demand_of(ask, places, self.snapshot.nodes))
-        self.holds.taken(ask, places, end_ms)
         self.reservations.started(job, ask, places, end_ms)
         self.note_start(job, ask, places, choice)
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from penstock.core.model.cluster import ROOT_QUEUE
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName
-from penstock.core.model.jobs import Job, ReplicaPlace
+from penstock.core.model.jobs import Job, ReplicaPlace, RequestClass
 from penstock.core.model.plan import Preemption, PreemptionRuleName
 from penstock.core.order.queues import QueueNode
 from penstock.core.order.walk import ClassCursor
@@ -47,10 +47,12 @@ class Preemptor:
         running, rules = snapshot.running, snapshot.config.idle_rules
         self._idle = {i for i in snapshot.idle if makes_room(running[i], rules, now_ms)} if rules else set[JobId]()
         """Attempts that make room because they are idle."""
+        self._timed = bool(snapshot.leaving or snapshot.config.reservations)
+        """Whether nodes are kept from some time on, and jobs that end before may have them."""
         self.again_ms = 0
         """When the first attempt that was passed over has had its guaranteed run time (unix ms); 0: none was."""
 
-    def hold_leaving(self, job: Job, placer: GangPlacer, demand: tuple[int, ...]) -> tuple[JobId, ...] | None:
+    def hold_leaving(self, job: Job, key: RequestClass, placer: GangPlacer) -> tuple[JobId, ...] | None:
         """Keep room for `job` among what is being freed anyway: its own victims, and attempts that end.
 
         Returns the attempts that leave, or None when that is not enough room. The job's demand counts from now on for
@@ -61,16 +63,16 @@ class Preemptor:
         found = self._kept.get(job.id)
         if found is None:
             leaving = self._leaving(job)
-            found = self._hold(job, leaving, placer) if leaving else None
+            found = self._hold(job, key, leaving, placer) if leaving else None
         branch = self._account(job)
         if found is not None and branch is not None:
-            self._tree.charge(branch, demand)
+            self._tree.charge(branch, self._tree.demand(key))
         return found
 
-    def keep_room(self, job: Job, placer: GangPlacer) -> None:
+    def keep_room(self, job: Job, key: RequestClass, placer: GangPlacer) -> None:
         """Keep the places that were planned for a beneficiary, as long as some of its victims still leave."""
         if job.id in self._snapshot.stopping.values():
-            found = self._hold(job, self._leaving(job), placer, room=job.room)
+            found = self._hold(job, key, self._leaving(job), placer, room=job.room)
             if found is not None:
                 self._kept[job.id] = found
 
@@ -94,12 +96,13 @@ class Preemptor:
     def _hold(
         self,
         job: Job,
+        key: RequestClass,
         leaving: Sequence[Job],
         placer: GangPlacer,
         chosen: Sequence[Victim] = (),
         room: tuple[ReplicaPlace, ...] = (),
     ) -> tuple[JobId, ...] | None:
-        with self._when_left(leaving, chosen):
+        with self._when_left(key, leaving, chosen):
             if not room:
                 opening = opening_now(placer, self._cluster, self._now_ms)
             else:
@@ -137,7 +140,7 @@ class Preemptor:
             order = Preemption(victim.job.id, attempt.number, cursor.job.id, victim.cost, victim.rule, victim.suspend)
             self.preemptions.append(order)
             self._ending().append((victim.branch, victim.demand))
-        found = self._hold(cursor.job, self._leaving(cursor.job), placer, chosen)
+        found = self._hold(cursor.job, cursor.key, self._leaving(cursor.job), placer, chosen)
         self.chosen.update(v.job.id for v in chosen)
         return found
 
@@ -237,7 +240,8 @@ class Preemptor:
                         victims.append(victim if rule == victim.rule else replace(victim, rule=rule))
 
         leaving = self._leaving(cursor.job)
-        free_milli = self._cluster.free_milli.get(cursor.key.ask.pool, 0)
+        with self._when_left(cursor.key, (), ()):
+            free_milli = self._cluster.free_milli.get(cursor.key.ask.pool, 0)
         free_milli += sum(most_freed_milli(job.leaves, held_places(job)) for job in leaving)
         freed_milli = {v.job.id: most_freed_milli(v.gives, v.places) for v in victims}
 
@@ -248,7 +252,7 @@ class Preemptor:
                 return False
             if not rights.unblocked((v.branch, v.demand) for v in chosen):
                 return False
-            return self._fits_without(chosen, leaving, placer)
+            return self._fits_without(cursor.key, chosen, leaving, placer)
 
         chosen = cheapest_victims(victims, works, tries_max=self._tries_max)
         return chosen and self._frozen_where_enough(cursor, rights, placer, chosen)
@@ -265,14 +269,22 @@ class Preemptor:
         idle = rule != "reclaim" and job.id in self._idle and rights.may_take_idle(job.spec.priority)
         return "held_idle" if idle else rule
 
-    def _fits_without(self, victims: Sequence[Victim], leaving: Sequence[Job], placer: GangPlacer) -> bool:
-        with self._when_left(leaving, victims):
+    def _fits_without(
+        self, key: RequestClass, victims: Sequence[Victim], leaving: Sequence[Job], placer: GangPlacer
+    ) -> bool:
+        with self._when_left(key, leaving, victims):
             return placer.put() is not None
 
     @contextmanager
-    def _when_left(self, leaving: Sequence[Job], victims: Sequence[Victim]) -> Iterator[None]:
-        """Show the cluster as if these had left."""
+    def _when_left(self, key: RequestClass, leaving: Sequence[Job], victims: Sequence[Victim]) -> Iterator[None]:
+        """Show a job of the class the cluster as if these had left, each after its whole grace.
+
+        Nodes that go, or are reserved, at a time by which the job has ended are shown too: no other job keeps those.
+        """
         with self._cluster.tentatively():
+            if key.length_ms and self._timed:
+                graces = (job.spec.grace_ms for job in (*leaving, *(victim.job for victim in victims)))
+                self._holds.lift(self._now_ms + max(graces, default=0) + key.length_ms)
             for job in leaving:
                 self._cluster.put_back(job.leaves, held_places(job))
             for victim in victims:
@@ -290,7 +302,7 @@ class Preemptor:
             kept = replace(victim, suspend=True, demand=cpus_of(victim.demand, self._tree.cpu_columns))
             tried = tuple(kept if v is victim else v for v in chosen)
             enough = rights.unblocked((v.branch, v.demand) for v in tried)
-            if enough and self._fits_without(tried, leaving, placer):
+            if enough and self._fits_without(cursor.key, tried, leaving, placer):
                 chosen = tried
         return chosen
 
@@ -312,7 +324,7 @@ class Preemptor:
         def works(chosen: Sequence[Victim]) -> bool:
             if not rights.unblocked((v.branch, v.demand) for v in chosen):
                 return False
-            return self._fits_beside_minimum(chosen, leaving, placer)
+            return self._fits_beside_minimum(cursor.key, chosen, leaving, placer)
 
         leaving = self._leaving(cursor.job)
         return cheapest_victims(victims, works, tries_max=self._tries_max)
@@ -352,9 +364,11 @@ class Preemptor:
         held, least = len(attempt.replicas), job.spec.ask.replicas
         return tuple(amount * (held - least) // held for amount in self._demand(job))
 
-    def _fits_beside_minimum(self, victims: Sequence[Victim], leaving: Sequence[Job], placer: GangPlacer) -> bool:
+    def _fits_beside_minimum(
+        self, key: RequestClass, victims: Sequence[Victim], leaving: Sequence[Job], placer: GangPlacer
+    ) -> bool:
         smallest = [(v.job.next_ask(v.job.spec.ask).sized(v.job.spec.ask.replicas), v.job.spec.tenant) for v in victims]
-        with self._when_left(leaving, victims):
+        with self._when_left(key, leaving, victims):
             if placer.put() is None:
                 return False
             return all(put_gang(ask, self._cluster, tenant) is not None for ask, tenant in smallest)
