@@ -153,11 +153,15 @@ def _rows(schema: Json, columns: Sequence[str], above: str = "") -> list[str]:
 
 
 def _mappings(schema: Json) -> list[Json]:
-    """Return the mappings with fields of their own that a value, or an entry of it, may be."""
+    """Return the mappings with fields of their own that a value, or an entry of it, may be, each once."""
     if "properties" in schema:
         return [schema]
     inner = [*schema.get("anyOf", ()), *(schema[key] for key in ("items", "additionalProperties") if schema.get(key))]
-    return [found for one in inner for found in _mappings(one)]
+    found: list[Json] = []
+    for mapping in (made for one in inner for made in _mappings(one)):
+        if mapping not in found:
+            found.append(mapping)
+    return found
 
 
 def _kind(schema: Json) -> str:

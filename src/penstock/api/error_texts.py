@@ -116,6 +116,7 @@ PROBLEMS: dict[str, str] = {
     "unknown_queue": "there is no such queue",
     "unknown_rack": "there is no such rack",
     "unknown_resource": "there is no such kind of resource",
+    "unknown_notification": "the user has set no such notification",
     "unknown_secret": "the user and the tenant have no such secret",
     "unknown_series": "there is no such series",
     "unknown_setting": "there is no such setting",

@@ -43,6 +43,8 @@ class Channels(msgspec.Struct, frozen=True):
 class NotificationList(msgspec.Struct, frozen=True):
     notifications: list[NotificationView]
     channels: Channels
+    of_jobs: list[NotificationView] = []
+    """Destinations that jobs name themselves, and that messages wait for or went to lately."""
 
 
 class NotificationMade(msgspec.Struct, frozen=True):

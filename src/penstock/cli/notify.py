@@ -71,12 +71,13 @@ def list_notifications(
     if json:
         print_json(found)
         return
-    rows = [_row(one) for one in found.notifications]
+    shown = [*found.notifications, *found.of_jobs]
+    rows = [_row(one) for one in shown]
     head = ("name", "user", "way", "to", "on", "about", "sent", "waits", "last sent", "last error")
     drop = ("last sent", "user", "about", "waits", "sent", "way", "on")
     kept = tuple(one for one in drop if one != "user" or not everyone)
     none = f"nothing is set: penstock notify set NAME ({_ways(found)})"
-    Console().print(table(head, rows, drop=kept, of=found.notifications, kind=NotificationView, key="name", empty=none))
+    Console().print(table(head, rows, drop=kept, of=shown, kind=NotificationView, key="name", empty=none))
 
 
 def _row(one: NotificationView) -> tuple[str, ...]:
@@ -87,7 +88,7 @@ def _row(one: NotificationView) -> tuple[str, ...]:
         one.owner,
         one.channel,
         one.to,
-        ", ".join(one.events),
+        ", ".join(one.events) or "as jobs say",
         one.tenant or "-",
         f"{one.sent:,}",
         f"{one.waiting:,}",

@@ -55,7 +55,7 @@ class CallFields(TypedDict, total=False):
     setup: str | Sequence[str]
     conda: str
     labels: Mapping[str, str]
-    notify: str | Sequence[str]
+    notify: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
     ports: Sequence[str]
     inputs: Mapping[str, Any]
     checkpoint: Mapping[str, Any]

@@ -38,6 +38,9 @@ METRICS: dict[str, Metric] = {
     "notification_events": Metric("counter", "events", "that users had chosen to hear of"),
     "notifications_sent": Metric("counter", "messages", "taken by what they were sent to", ("channel",)),
     "notification_failures": Metric("counter", "messages", "not taken; tried again, or given up", ("channel",)),
+    "notifications_dropped": Metric(
+        "counter", "events", "for destinations that jobs name, of users whose jobs name too many of them"
+    ),
     "notification_seconds": Metric("measured", "s", "one message that was taken", ("channel",)),
 }
 """All that the server counts and measures; docs/metrics.md is made from it."""

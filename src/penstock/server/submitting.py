@@ -32,6 +32,7 @@ from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, invalid, jobs_of, large_body_of
 from penstock.server.http.responses import ApiError
 from penstock.server.routes.snapshots import holder_of, kept_by
+from penstock.server.services.notifying.asked import destination_problems
 from penstock.server.views.reads import Reads
 from penstock.store.folder_snapshots import Holder
 
@@ -69,6 +70,7 @@ def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str, *, 
     if refused := _not_kept(entries, backend):
         raise invalid(refused)
     _check_inputs(backend, entries)
+    _check_destinations(backend, entries, who)
     if not planned and any(new.schedule is not None for new in entries):
         raise invalid([_not_now(entries)])
     key = f"{who.user}/{idempotency_key}" if idempotency_key else ""
@@ -100,6 +102,11 @@ def _check_inputs(backend: Backend, entries: Sequence[NewJob]) -> None:
         raise invalid([_no_image(entry) for entry in found[:PROBLEMS_MAX]])
 
 
+def _check_destinations(backend: Backend, entries: Sequence[NewJob], who: Scope) -> None:
+    if problems := destination_problems(entries, who, backend.state):
+        raise invalid(problems)
+
+
 def _not_now(entries: Sequence[NewJob]) -> Problem:
     field = next(f"{new.field}.schedule".lstrip(".") for new in entries if new.schedule is not None)
     text = f"{field} is given: jobs with a schedule are not submitted now"
@@ -124,6 +131,7 @@ def schedule_of(backend: Backend, body: bytes, who: Scope, name: str) -> Schedul
     if problems:
         raise invalid(problems)
     _check_inputs(backend, entries)
+    _check_destinations(backend, entries, who)
     account_for(who, config)
     jobs = tuple(replace(new, schedule=None) for new in with_snapshots(entries, who, backend))
     tenant = entries[0].spec.tenant

@@ -11,8 +11,10 @@ from penstock.core.config.job_fields import FIELDS
 from penstock.core.lifecycle.requests import NewJob
 from penstock.core.model.batching import BatchAsk
 from penstock.core.model.containers import ImageAsk, Mount
+from penstock.core.model.dependencies import JobDestination
 from penstock.core.model.environments import PythonSpec
 from penstock.core.model.jobs import CheckpointSpec, Dependency, GangAsk, GroupAsk, Input, JobSpec, Topology
+from penstock.core.model.notifications import JOB_EVENTS
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.model.schedule_rule import ScheduleRule
 from penstock.core.place.mig import GEOMETRIES
@@ -204,6 +206,27 @@ EXAMPLES = {
         ("none", lambda e: e.spec.notify, ("none",)),
         ("BEGIN,FAIL", lambda e: e.spec.notify, ("start", "failure")),
         (["NONE"], lambda e: e.spec.notify, ("none",)),
+        (
+            ["failure", {"command": "pager"}, {"on": "start", "slack": {"secret": "CHAT"}}],
+            lambda e: (e.spec.notify, e.spec.notify_to),
+            (
+                ("failure",),
+                (
+                    JobDestination(("success", "failure", "cancelled"), "command", "pager"),
+                    JobDestination(("start",), "slack", secret="CHAT"),
+                ),
+            ),
+        ),
+        (
+            {"on": ["never"], "webhook": "https://ci.example.org/done?run=1"},
+            lambda e: (e.spec.notify, e.spec.notify_to),
+            ((), (JobDestination(("never",), "webhook", "https://ci.example.org/done?run=1"),)),
+        ),
+        (
+            ["none", {"to": "mail", "on": "jobs"}],
+            lambda e: (e.spec.notify, e.spec.notify_to),
+            (("none",), (JobDestination(tuple(JOB_EVENTS), "own", "mail"),)),
+        ),
     ],
     "workdir": [("/data", lambda e: e.spec.workdir, "/data")],
     "topology": [

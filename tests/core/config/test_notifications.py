@@ -56,11 +56,35 @@ def test_a_password_never_crosses_the_network_in_the_clear():
 
 
 @pytest.mark.parametrize(
-    "value", ["budget", "strat", "TIME_LIMIT", "FAIL,end", [], [1], ["none", "end"], {"end": 1}, "x" * 100_000]
+    "value", ["budget", "strat", "TIME_LIMIT", "FAIL,end", [], [1], ["none", "end"], "x" * 100_000]
 )
 def test_a_job_is_told_which_events_there_are(value):
     _, wrong = parse_request({"command": "true", "notify": value})
     assert [one.field for one in wrong] == ["notify"]
+
+
+@pytest.mark.parametrize(
+    ("value", "field", "said"),
+    [
+        ({"end": 1}, "notify.end", "is not a field"),
+        ({"on": "end"}, "notify", "names no destination"),
+        ({"to": "mail", "command": "pager"}, "notify", "names to and command"),
+        ([{"on": "ends", "to": "mail"}], "notify[0].on", "expected one of"),
+        ([{"on": "none", "to": "mail"}], "notify[0].on", "expected one of"),
+        ([{"on": "budget", "to": "mail"}], "notify[0].on", "expected one of"),
+        (["end", {"command": "rm -rf"}], "notify[1].command", "a command that an administrator declared"),
+        ([{"to": "x" * 64}], "notify[0].to", "one of your notifications"),
+        ([{"webhook": "ftp://x"}], "notify[0].webhook", "a URL of at most 2000 characters"),
+        ([{"slack": "https://x/" + "a" * 2_000}], "notify[0].slack", "a URL of at most 2000 characters"),
+        ([{"webhook": {"secret": "a b"}}], "notify[0].webhook.secret", "the name of a secret"),
+        ([{"webhook": {"secret": "A", "url": "https://x"}}], "notify[0].webhook", "a URL"),
+        (["wrong", {"to": "mail"}], "notify", "expected one of"),
+        ([{"to": f"n{index}"} for index in range(5)], "notify", "at most 4"),
+    ],
+)
+def test_a_destination_of_a_job_is_read_field_by_field(value, field, said):
+    _, wrong = parse_request({"command": "true", "notify": value})
+    assert any(one.field == field and said in one.message for one in wrong), wrong
 
 
 def test_every_word_of_slurm_is_said_in_ours():

@@ -15,6 +15,7 @@ from penstock.core.config.fields import Json, Values, described, described_field
 from penstock.core.config.image import covers, with_runtime
 from penstock.core.config.job_fields import FIELDS, ArrayIndexes, RuntimeAsk, Workdir
 from penstock.core.config.job_graph import sorted_by_dependency
+from penstock.core.config.job_notify import JobNotify
 from penstock.core.config.reader import Raw, Reader, shown
 from penstock.core.messages.requests import JOBS_MAX, NewJob
 from penstock.core.model import cluster
@@ -170,6 +171,7 @@ def _build(values: Values, reader: Reader) -> NewJob:
     runtime: RuntimeAsk = values.get("runtime", RuntimeAsk())
     image = _image(values, reader)
     ask = build_ask(values, reader)
+    notify: JobNotify = values.get("notify", JobNotify())
     spec = m.JobSpec(
         command=command,
         ask=with_runtime(ask, image),
@@ -201,7 +203,8 @@ def _build(values: Values, reader: Reader) -> NewJob:
         lease=values.get("lease", False),
         secrets=_secrets(values, reader),
         array_parallel=array.parallel,
-        notify=values.get("notify", ()),
+        notify=notify.events,
+        notify_to=notify.destinations,
         workload_class=values.get("workload_class", "training"),
         runtime=runtime.kind,
         object_store_bytes=runtime.object_store_bytes,

@@ -26,7 +26,7 @@ from penstock.core.config.fields import (
     word,
 )
 from penstock.core.config.image import IMAGE_SCHEMA, read_image
-from penstock.core.config.notifications import job_events
+from penstock.core.config.job_notify import job_notify
 from penstock.core.config.reader import NAME_MAX, TEXT_MAX, Reader, short, shown
 from penstock.core.config.schedules import SCHEDULE
 from penstock.core.model import inputs, secrets
@@ -332,7 +332,9 @@ FIELDS: dict[str, Field] = {
     ),
     **ENVIRONMENT,
     "labels": pairs("labels of the job", m.LABELS_MAX),
-    "notify": job_events("events of it that are sent to you, to all your destinations (as set for all your jobs)"),
+    "notify": job_notify(
+        "events of it that are sent to you, to all your destinations (as set for all your jobs); mappings name others"
+    ),
     "ports": Field(
         _ports,
         {"type": "array", "minItems": 1, "maxItems": PORTS_MAX, "items": {"type": "string", "pattern": _PORT.pattern}},

@@ -5,11 +5,10 @@ import re
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from penstock.core.config.fields import STRING, Field, Json, Section, integer, section, sections, text, word
+from penstock.core.config.fields import STRING, Field, Section, integer, section, sections, text, word
 from penstock.core.config.reader import Reader
 from penstock.core.model.errors import nearest
 from penstock.core.model.notifications import (
-    JOB_EVENTS,
     MAIL_TYPES,
     NOTHING,
     CommandUsers,
@@ -54,13 +53,6 @@ def read_events(reader: Reader, field: str, value: Any, known: Sequence[str]) ->
         reader.wrong(field, value, f"'{NOTHING}' alone, or events")
         return ()
     return expanded(tuple(words))
-
-
-def job_events(about: str) -> Field:
-    """Events of one job."""
-    known = (*JOB_EVENTS, "end", "jobs", NOTHING)
-    schema: Json = {"anyOf": [STRING, {"type": "array", "minItems": 1, "items": {"enum": [*known, *MAIL_TYPES]}}]}
-    return Field(lambda r, f, v: read_events(r, f, v, known), schema, f"{about}: {', '.join(known)}", write=list)
 
 
 def split_host(entry: str) -> tuple[str, int]:

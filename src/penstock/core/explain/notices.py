@@ -79,6 +79,8 @@ class JobFacts(NamedTuple):
     user: UserName
     array_id: JobId | None = None
     array_index: int = 0
+    delegated: bool = False
+    """Of a token that reaches no secrets of the user."""
 
 
 class NoticeFold:

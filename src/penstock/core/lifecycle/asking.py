@@ -55,7 +55,7 @@ def _look_for_room(state: State, request: Submit, problems: list[Problem]) -> No
         if counts is None:
             counts = coming[new.spec.queue] = Counter()
         counts[new.spec.tenant] = counts.get(new.spec.tenant, 0) + new.count
-        if new.spec.secrets:
+        if new.spec.secrets or new.spec.notify_to:
             owner = UserName("") if request.delegated else request.user
             problems += _unknown_secrets(state, new, owner, hinted=bool(problems))
     for name, counts in coming.items():
@@ -164,7 +164,8 @@ def _unknown_secrets(state: State, new: NewJob, user: UserName, *, hinted: bool)
     """Return the secrets that the job would not get; the first one of a request with the nearest known name as hint."""
     problems: list[Problem] = []
     prefix = f"{new.field}." if new.field else ""
-    for variable, name in new.spec.secrets:
+    named = [(f"secrets.{variable}", name) for variable, name in new.spec.secrets]
+    for field, name in (*named, *(("notify", one.secret) for one in new.spec.notify_to if one.secret)):
         if state.secrets.of(new.spec.tenant, user, name) is None:
             text = f"there is no secret '{name}' of {user} or of tenant {new.spec.tenant}"
             if not user:
@@ -172,5 +173,5 @@ def _unknown_secrets(state: State, new: NewJob, user: UserName, *, hinted: bool)
             hint = "" if problems or hinted else nearest(name, state.secrets.names(new.spec.tenant, user))
             if not hint.startswith("did you mean"):
                 hint = f"{hint}; " * bool(hint) + f"penstock secret set {name}"
-            problems.append(Problem("unknown_secret", f"{prefix}secrets.{variable}", text, name, hint))
+            problems.append(Problem("unknown_secret", f"{prefix}{field}", text, name, hint))
     return problems

@@ -1,5 +1,5 @@
-"""What a job waits for: other jobs, alone or in runs of consecutive numbers, such as the members of an array; and what
-it takes from elsewhere."""
+"""What a job waits for: other jobs, alone or in runs of consecutive numbers, such as the members of an array; what it
+takes from elsewhere; and whom it tells."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.core.model.ids import JobId
 
+JobChannel = Literal["own", "webhook", "slack", "command"]
 DependencyKind = Literal["after_ok", "after_any", "after_failed"]
 JobRun = tuple[JobId, int]
 """Jobs with consecutive numbers: the first, and how many they are."""
@@ -71,3 +72,13 @@ class Input(msgspec.Struct, frozen=True, omit_defaults=True):
     url: str
     sha256: str = ""
     """Of the content of a file, in hexadecimal digits; empty: whatever is there."""
+
+
+class JobDestination(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where events of one job go besides: to a destination of its user, a declared command, or a URL."""
+
+    events: tuple[str, ...]
+    channel: JobChannel
+    to: str = ""
+    """Name of the user's notification or of the command, or the URL; empty where `secret` has the URL."""
+    secret: str = ""

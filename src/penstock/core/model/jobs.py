@@ -9,7 +9,7 @@ from penstock.core.model.containers import ImageAsk
 from penstock.core.model.dependencies import Dependency as Dependency
 from penstock.core.model.dependencies import DependencyKind as DependencyKind
 from penstock.core.model.dependencies import Input as Input
-from penstock.core.model.dependencies import compacted
+from penstock.core.model.dependencies import JobDestination, compacted
 from penstock.core.model.environments import PythonSpec
 from penstock.core.model.exits import ExitInfo as ExitInfo
 from penstock.core.model.gang import GangAsk as GangAsk
@@ -107,6 +107,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether others may be asked to leave for it."""
     notify: tuple[str, ...] = ()
     """Events of it that its user hears of (`core/model/notifications.py`); empty: as they chose for all their jobs."""
+    notify_to: tuple[JobDestination, ...] = ()
+    """Destinations of its own, besides those of its user."""
     workload_class: WorkloadClass = "training"
     """Its share of CPUs and disks that others on the node want too."""
     snapshot: str = ""

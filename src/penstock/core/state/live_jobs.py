@@ -160,7 +160,7 @@ class LiveJobs(dict[JobId, Job]):
 
     def _note_spec(self, job: Job) -> None:
         spec = job.spec
-        for key in _secret_keys(job) if spec.secrets else ():
+        for key in _secret_keys(job) if spec.secrets or spec.notify_to else ():
             self._secrets.setdefault(key, {})[job.id] = None
         sharing, size = self._specs.get(id(spec), (0, 0))
         if not sharing:
@@ -170,7 +170,7 @@ class LiveJobs(dict[JobId, Job]):
 
     def _forget_spec(self, job: Job) -> None:
         spec = job.spec
-        for key in _secret_keys(job) if spec.secrets else ():
+        for key in _secret_keys(job) if spec.secrets or spec.notify_to else ():
             del self._secrets[key][job.id]
             if not self._secrets[key]:
                 del self._secrets[key]
@@ -230,7 +230,8 @@ def _key(job: Job) -> _Key:
 
 
 def _secret_keys(job: Job) -> Iterable[tuple[TenantName | UserName, str]]:
-    for name in {name for _, name in job.spec.secrets}:
+    named = {name for _, name in job.spec.secrets}
+    for name in named | {one.secret for one in job.spec.notify_to if one.secret}:
         yield TenantName(f"tenant {job.spec.tenant}"), name
         yield UserName(f"user {job.user}"), name
 
@@ -243,6 +244,8 @@ def spec_size(spec: JobSpec) -> int:
     for pairs in (spec.env, spec.labels, spec.secrets):
         for name, value in pairs:
             size += 2 * TEXT_BYTES + len(name) + len(value)
+    for place in spec.notify_to:
+        size += (3 + len(place.events)) * TEXT_BYTES + len(place.to) + len(place.secret)
     for one in spec.inputs:
         size += 3 * TEXT_BYTES + len(one.path) + len(one.url) + len(one.sha256)
     if spec.image is not None:

@@ -34,6 +34,7 @@ from penstock.server.http.turns import Turn
 from penstock.server.routes.openapi import returns
 from penstock.server.services.notifying.channels import check_destination
 from penstock.server.services.notifying.errors import NotSent
+from penstock.server.services.notifying.places import JobPlace, Target
 from penstock.server.services.notifying.service import NotificationService
 from penstock.server.services.notifying.webhook import KEY_PREFIX, new_key
 
@@ -76,7 +77,9 @@ def notification_routes(
             own = known.of_user(who.user) if _own(who) else []
             found = list(known.by_key.copy().values()) if everyone else own
             views = [_view(service, one) for one in sorted(found, key=lambda one: one.key)]
-            return answer(api.NotificationList(views, _channels(who, backend)))
+            places = service.of_jobs(None if everyone else who.user) if everyone or _own(who) else []
+            of_jobs = [_view(service, one) for one in places]
+            return answer(api.NotificationList(views, _channels(who, backend), of_jobs))
 
         return await backend.pools.reads.run(compute)
 
@@ -227,16 +230,17 @@ def _channels(who: Scope, backend: Backend) -> api.Channels:
     return api.Channels(list(mail.domains if mail.host else ()), [*hooks.hosts, *hooks.internal], commands)
 
 
-def _view(service: NotificationService, one: Subscription) -> api.NotificationView:
+def _view(service: NotificationService, one: Target) -> api.NotificationView:
     stats, waiting, message = service.standing(one.key)
+    events, set_ms = ([], 0) if isinstance(one, JobPlace) else (list(one.events), one.set_ms)
     return api.NotificationView(
         one.name,
         one.owner,
         one.channel,
         one.shown,
-        list(one.events),
+        events,
         one.tenant,
-        one.set_ms,
+        set_ms,
         waiting,
         message.tries if message else 0,
         message.next_ms if message and message.tries else 0,

@@ -37,8 +37,8 @@ KEPT = frozenset({
 KEPT_OF_JOB = frozenset({
     "command", "ask", "name", "tenant", "queue", "priority", "preemptible", "after", "time_limit_ms",
     "estimated_duration_ms", "grace_ms", "max_wait_ms", "retries_max", "env", "workdir", "checkpoint", "labels",
-    "alternatives", "on_hang", "hang_limit_ms", "secrets", "array_parallel", "preempts", "notify", "workload_class",
-    "schedule",
+    "alternatives", "on_hang", "hang_limit_ms", "secrets", "array_parallel", "preempts", "notify", "notify_to",
+    "workload_class", "schedule",
 })  # fmt: skip
 """Fields of a job that pass-through keeps."""
 FIELD_NAMES = {"snapshot": "workdir.snapshot", "lease": "command", "object_store_bytes": "object_store"}

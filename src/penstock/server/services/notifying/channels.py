@@ -5,13 +5,14 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from penstock.core.model.ids import UserName
-from penstock.core.model.notifications import Destination, Notifications, NotifyCommand, Subscription
+from penstock.core.model.notifications import Destination, Notifications, NotifyCommand
 from penstock.core.model.secrets import Secret
 from penstock.core.state.state import State
 from penstock.security.vault import Vault, VaultError
 from penstock.server.services.notifying import mail, webhook, wording
 from penstock.server.services.notifying.command import run_command
 from penstock.server.services.notifying.errors import NotSent
+from penstock.server.services.notifying.places import JobPlace, Target
 from penstock.server.services.notifying.queues import Message
 
 ID_HEADER, TIME_HEADER, SIGNATURE_HEADER = "webhook-id", "webhook-timestamp", "webhook-signature"
@@ -54,29 +55,45 @@ class Sender:
     ) -> None:
         self._state, self._vault, self._operators, self._server_url = state, vault, operators, server_url
 
-    def send(self, message: Message, subscription: Subscription, now_ms: int, *, operates: bool) -> None:
+    def send(self, message: Message, target: Target, now_ms: int, *, operates: bool) -> None:
         """Send a message. Raises: NotSent."""
         declared = self._state().config.notifications
-        try:
-            place = msgspec.json.decode(self._vault.open(subscription.to), type=Destination)
-        except VaultError as error:
-            raise NotSent("the destination cannot be opened", hint="set it again") from error
+        place = self._place(target)
         url = (declared.server_url or self._server_url).rstrip("/")
-        if subscription.channel == "email":
+        if target.channel == "email":
             mail.check_address(place.to, declared.email)
-            title, text = wording.title_of(message), wording.text_of(message, subscription, url)
+            title, text = wording.title_of(message), wording.text_of(message, target, url)
             made = mail.mail(declared.email, place.to, f"[penstock] {title}", text, message.id, now_ms)
             mail.send_mail(declared.email, self._password(declared), made)
-        elif subscription.channel == "command":
+        elif target.channel == "command":
             command = command_of(declared, place.to, operates=operates)
-            run_command(command, wording.json_of(message, subscription, url))
+            run_command(command, wording.json_of(message, target, url))
         else:
-            shape = wording.slack_of if subscription.channel == "slack" else wording.json_of
-            body, seconds = shape(message, subscription, url), now_ms // 1000
+            shape = wording.slack_of if target.channel == "slack" else wording.json_of
+            body, seconds = shape(message, target, url), now_ms // 1000
             headers = {ID_HEADER: message.id, TIME_HEADER: str(seconds)}
             if place.signing_key:
                 headers[SIGNATURE_HEADER] = webhook.signature(place.signing_key, message.id, seconds, body)
             webhook.post(webhook.read_address(place.to, declared.webhooks), body, headers)
+
+    def _place(self, target: Target) -> Destination:
+        if isinstance(target, JobPlace):
+            return Destination(self._of_secret(target) if target.secret else target.to)
+        try:
+            return msgspec.json.decode(self._vault.open(target.to), type=Destination)
+        except VaultError as error:
+            raise NotSent("the destination cannot be opened", hint="set it again") from error
+
+    def _of_secret(self, target: JobPlace) -> str:
+        """Return the URL that a secret has: one that the job itself could have."""
+        user = UserName("") if target.delegated else target.owner
+        found = self._state().secrets.of(target.tenant, user, target.secret)
+        if found is None:
+            raise NotSent(f"there is no secret {target.secret} any more", hint="set it again: penstock secret set")
+        try:
+            return self._vault.open(found).strip()
+        except VaultError as error:
+            raise NotSent(f"secret {target.secret} cannot be opened", hint="set it again", again=True) from error
 
     def _password(self, declared: Notifications) -> str:
         server = declared.email

@@ -4,9 +4,11 @@ from collections.abc import Iterable
 
 from penstock.core.explain.notices import JobFacts
 from penstock.core.model.ids import JobId
+from penstock.core.model.jobs import Job
 from penstock.core.model.notifications import NOTHING
 from penstock.core.state.state import State
 from penstock.core.status.alerts import Never, empty_cluster, never_start
+from penstock.server.services.notifying.places import targets_of
 
 LOOK_EVERY_MS = 60_000
 EVENT = "never"
@@ -33,17 +35,18 @@ class NeverWatch:
         self.said.intersection_update(list(state.jobs))
         wanted = {}
         for job in list(state.jobs.values()):
-            if job.state != "waiting" or job.id in self.said or NOTHING in job.spec.notify:
+            if job.state != "waiting" or job.id in self.said or (NOTHING in job.spec.notify and not job.spec.notify_to):
                 continue
-            chosen = state.subscriptions.of_user(job.user)
-            if any(EVENT in (job.spec.notify or one.events) for one in chosen):
+            if any(targets_of(_facts(job), EVENT, state.subscriptions)):
                 wanted[job.id] = job
         found: dict[JobId, tuple[JobFacts, Never]] = {}
         if wanted:
             for job_ids, never in never_start(wanted, state.config, empty_cluster(state, now_ms)):
                 for job_id in job_ids if never.code not in _PASSING else ():
-                    job = wanted[job_id]
-                    facts = JobFacts(job_id, job.spec, job.user, job.array_id, job.array_index)
-                    found.setdefault(job_id, (facts, never))
+                    found.setdefault(job_id, (_facts(wanted[job_id]), never))
         self.said.update(found)
         return list(found.values())
+
+
+def _facts(job: Job) -> JobFacts:
+    return JobFacts(job.id, job.spec, job.user, job.array_id, job.array_index, job.delegated)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from penstock.core.explain.notices import Notice
 from penstock.core.model.ids import JobId
+from penstock.server.services.notifying.places import KEPT_MS, JobPlace
 
 GATHER_MS = 3_000
 GATHER_MAX_MS = 600_000
@@ -91,10 +92,21 @@ class Queue(msgspec.Struct, omit_defaults=True):
     quiet_ms: int = 0
     """From then on it is quiet again (unix ms)."""
     stats: DeliveryStats = DeliveryStats()
+    place: JobPlace | None = None
+    """Where jobs want it; None: to the destination of a user."""
 
     @property
     def empty(self) -> bool:
         return self.message is None and not self.waiting.counts
+
+    @property
+    def used_ms(self) -> int:
+        """When something of it was sent, failed, or was said to be over last (unix ms)."""
+        return max(self.stats.last_sent_ms, self.stats.last_error_ms, self.quiet_ms)
+
+    def over(self, now_ms: int) -> bool:
+        """Return whether it is of jobs, and what became of its messages is not shown any more."""
+        return self.place is not None and self.empty and now_ms >= self.used_ms + KEPT_MS
 
     def add(self, notices: Digest, now_ms: int) -> None:
         """Gather further notices."""

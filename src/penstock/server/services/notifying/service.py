@@ -29,6 +29,7 @@ from penstock.core.explain.notices import (
 from penstock.core.model import events as ev
 from penstock.core.model.errors import StoreError
 from penstock.core.model.ids import JobId, TenantName, UserName
+from penstock.core.model.jobs import Job
 from penstock.core.model.notifications import NODE_EVENTS, Subscription
 from penstock.ports import ProjectionStore
 from penstock.server.backend import Backend
@@ -37,6 +38,7 @@ from penstock.server.http.responses import ApiError
 from penstock.server.services.notifying.channels import Sender
 from penstock.server.services.notifying.errors import NotSent
 from penstock.server.services.notifying.never import EVENT, NeverWatch
+from penstock.server.services.notifying.places import ALL_MAX, OWN_MAX, JobPlace, Target, targets_of
 from penstock.server.services.notifying.queues import DeliveryStats, Digest, Message, Queue
 from penstock.server.services.notifying.rights import may_hear
 from penstock.server.services.periodic import repeat
@@ -56,6 +58,8 @@ OWN_AT_ONCE = 2
 """Of one user: receivers of theirs that are slow delay nobody else."""
 TESTS_AT_ONCE = 4
 Key = tuple[UserName, str]
+Gathered = dict[Target, Digest]
+"""What is to be sent, by where to."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -115,7 +119,7 @@ class NotificationService:
                 break
             await self._follow()
         now_ms = self._backend.clock.unix_ms()
-        if self._backend.state.subscriptions.by_key and self._never.due(now_ms):
+        if self._anyone() and self._never.due(now_ms):
             self._gather(await asyncio.to_thread(self._find_never, now_ms))
         for (owner, name), queue in self._queues.items():
             if queue.compose(_mark(owner, name), now_ms):
@@ -138,6 +142,11 @@ class NotificationService:
         waiting = sum(queue.waiting.counts.values()) + (sum(queue.message.counts.values()) if queue.message else 0)
         return queue.stats, waiting, queue.message
 
+    def of_jobs(self, owner: UserName | None) -> list[JobPlace]:
+        """Return the places that jobs of a user (None: of all) named, and that had or get messages, by name."""
+        found = [queue.place for queue in list(self._queues.values()) if queue.place is not None]
+        return sorted((one for one in found if owner in (None, one.owner)), key=lambda one: one.key)
+
     # The log.
 
     def _begin(self) -> None:
@@ -157,37 +166,62 @@ class NotificationService:
         self._seq = self._backend.durable_seq
 
     async def _follow(self) -> None:
-        """Read one batch of the log; without subscriptions nobody needs to hear of it."""
+        """Read one batch of the log; without subscriptions, and places that jobs may name, nobody hears of it."""
         until = self._backend.durable_seq
-        if not self._backend.state.subscriptions.by_key:
+        if not self._anyone():
             self._seq, self._fold = until, NoticeFold()
             return
         read, gathered = await asyncio.to_thread(self._read, self._seq, until)
         self._gather(gathered)
         self._seq = read
 
-    def _gather(self, found: dict[Key, Digest]) -> None:
-        now_ms = self._backend.clock.unix_ms()
-        for key, digest in found.items():
-            self._queues.setdefault(key, Queue()).add(digest, now_ms)
-            self._backend.metrics.count("notification_events", sum(digest.counts.values()))
+    def _anyone(self) -> bool:
+        """Return whether anybody may want to hear of anything."""
+        state = self._backend.state
+        declared = state.config.notifications
+        hooks = declared.webhooks
+        return bool(state.subscriptions.by_key or hooks.hosts or hooks.internal or declared.commands)
+
+    def _gather(self, found: Gathered) -> None:
+        now_ms, metrics = self._backend.clock.unix_ms(), self._backend.metrics
+        for target, digest in found.items():
+            key, count = target.key, sum(digest.counts.values())
+            if key not in self._queues:
+                if isinstance(target, JobPlace) and not self._has_room(target, now_ms):
+                    metrics.count("notifications_dropped", count)
+                    continue
+                self._queues[key] = Queue(place=target if isinstance(target, JobPlace) else None)
+            self._queues[key].add(digest, now_ms)
+            metrics.count("notification_events", count)
             self._changed.add(key)
 
-    def _find_never(self, now_ms: int) -> dict[Key, Digest]:
-        state, gathered = self._backend.state, defaultdict[Key, Digest](Digest)
+    def _has_room(self, place: JobPlace, now_ms: int) -> bool:
+        """Return whether there may be another place of jobs; the oldest one of the user with nothing to send goes."""
+        of_jobs = [(key, queue) for key, queue in self._queues.items() if queue.place is not None]
+        own = [(key, queue) for key, queue in of_jobs if key[0] == place.owner]
+        if len(own) < OWN_MAX:
+            return len(of_jobs) < ALL_MAX
+        idle = [(queue.used_ms, key) for key, queue in own if queue.empty]
+        if not idle:
+            return False
+        self._drop(min(idle)[1])
+        return True
+
+    def _find_never(self, now_ms: int) -> Gathered:
+        state, gathered = self._backend.state, defaultdict[Target, Digest](Digest)
         for job, never in self._never.look(state, now_ms):
             notice = notice_of_never(job, never, self._seq, now_ms)
-            for one in state.subscriptions.of_user(job.user):
-                if EVENT in (job.spec.notify or one.events) and self._may(one, EVENT, job.spec.tenant):
-                    gathered[one.key].add(notice)
+            for one in targets_of(job, EVENT, state.subscriptions):
+                if self._may(one, EVENT, job.spec.tenant):
+                    gathered[one].add(notice)
         return gathered
 
-    def _read(self, after: int, until: int) -> tuple[int, dict[Key, Digest]]:
+    def _read(self, after: int, until: int) -> tuple[int, Gathered]:
         """Return up to where was read, and what is to be sent to whom."""
         records = [one for one in self._backend.log.records(after, BATCH) if one.seq <= until]
         taken = [found for record in records if (found := self._fold.take(record)) is not None]
         facts = self._facts({one.job_id for one, _ in taken if one.job_id is not None})
-        gathered: dict[Key, Digest] = defaultdict(Digest)
+        gathered: Gathered = defaultdict(Digest)
         for happening, start in taken:
             self._spread(happening, start, facts, gathered)
         return (records[-1].seq if records else until), gathered
@@ -199,32 +233,32 @@ class NotificationService:
             job = state.jobs.get(job_id)
             if job is None:
                 ended.append(job_id)
-            elif state.subscriptions.of_user(job.user):
-                found[job_id] = JobFacts(job_id, job.spec, job.user, job.array_id, job.array_index)
+            elif state.subscriptions.of_user(job.user) or job.spec.notify_to:
+                found[job_id] = _facts_of(job_id, job)
         for job_id, made in self._backend.log.submits(ended).items() if ended else ():
-            if state.subscriptions.of_user(made.user):
-                found[job_id] = JobFacts(job_id, made.spec, made.user, made.array_id, made.array_index)
+            if state.subscriptions.of_user(made.user) or made.spec.notify_to:
+                found[job_id] = _facts_of(job_id, made)
         return found
 
     def _spread(
-        self, happening: Happening, start: Started | None, facts: dict[JobId, JobFacts], gathered: dict[Key, Digest]
+        self, happening: Happening, start: Started | None, facts: dict[JobId, JobFacts], gathered: Gathered
     ) -> None:
         """Give what happened to all who want to hear of it, and may."""
+        targets: list[Target]
         if happening.job_id is None:
-            keys = [one.key for one in self._of_others(happening)]
-            notice = notice_of(happening) if keys else None
+            targets = list(self._of_others(happening))
+            notice = notice_of(happening) if targets else None
         else:
             job = facts.get(happening.job_id)
-            keys = [] if job is None else [one.key for one in self._of_job(happening, job)]
-            notice = self._about_job(happening, job, start) if keys and job is not None else None
+            targets = [] if job is None else list(self._of_job(happening, job))
+            notice = self._about_job(happening, job, start) if targets and job is not None else None
         if notice is not None:
-            for key in keys:
-                gathered[key].add(notice)
+            for one in targets:
+                gathered[one].add(notice)
 
-    def _of_job(self, happening: Happening, job: JobFacts) -> Iterator[Subscription]:
-        for one in self._backend.state.subscriptions.of_user(job.user):
-            wanted = job.spec.notify or one.events
-            if happening.event in wanted and self._heard(one, happening, job.spec.tenant):
+    def _of_job(self, happening: Happening, job: JobFacts) -> Iterator[Target]:
+        for one in targets_of(job, happening.event, self._backend.state.subscriptions):
+            if self._heard(one, happening, job.spec.tenant):
                 yield one
 
     def _of_others(self, happening: Happening) -> Iterator[Subscription]:
@@ -233,13 +267,14 @@ class NotificationService:
             if about and happening.event in one.events and self._heard(one, happening, happening.tenant):
                 yield one
 
-    def _heard(self, subscription: Subscription, happening: Happening, tenant: TenantName) -> bool:
+    def _heard(self, target: Target, happening: Happening, tenant: TenantName) -> bool:
         """Return whether it was chosen before it happened, and may still be heard of."""
-        return happening.record.seq > subscription.after and self._may(subscription, happening.event, tenant)
+        chosen = isinstance(target, JobPlace) or happening.record.seq > target.after
+        return chosen and self._may(target, happening.event, tenant)
 
-    def _may(self, subscription: Subscription, event: str, tenant: TenantName) -> bool:
+    def _may(self, target: Target, event: str, tenant: TenantName) -> bool:
         config, operators = self._backend.state.config, self._backend.tokens.users
-        return may_hear(subscription.owner, event, tenant, config, operators)
+        return may_hear(target.owner, event, tenant, config, operators)
 
     def _about_job(self, happening: Happening, job: JobFacts, start: Started | None) -> Notice:
         event, same = happening.record.event, False
@@ -249,11 +284,14 @@ class NotificationService:
         return notice_of_job(happening, job, start, same_tenant=same)
 
     def _drop_removed(self) -> None:
-        known = self._backend.state.subscriptions.by_key
-        gone = [key for key in self._queues if key not in known]
-        for key in gone:
-            del self._queues[key]
-            self._changed.add(key)
+        known, now_ms = self._backend.state.subscriptions.by_key, self._backend.clock.unix_ms()
+        for key, queue in list(self._queues.items()):
+            if queue.over(now_ms) or (queue.place is None and key not in known):
+                self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        del self._queues[key]
+        self._changed.add(key)
 
     async def _keep(self) -> None:
         """Keep the position and what waits. Raises: StoreError: nothing new is sent then."""
@@ -279,7 +317,7 @@ class NotificationService:
         known = self._backend.state.subscriptions.by_key
         due = [(queue.message.next_ms, key) for key, queue in self._queues.items() if queue.message is not None]
         for next_ms, key in sorted(due):
-            one = known.get(key)
+            one: Target | None = self._queues[key].place or known.get(key)
             if next_ms > now_ms or one is None or key in self._sending:
                 continue
             if self._channels[one.channel] >= AT_ONCE[one.channel] or self._owners[one.owner] >= OWN_AT_ONCE:
@@ -288,7 +326,7 @@ class NotificationService:
             self._owners[one.owner] += 1
             self._sending[key] = asyncio.create_task(self._send(one, self._queues[key]))
 
-    async def _send(self, one: Subscription, queue: Queue) -> None:
+    async def _send(self, one: Target, queue: Queue) -> None:
         message, clock, metrics = queue.message, self._backend.clock, self._backend.metrics
         assert message is not None
         begun = time.monotonic()
@@ -309,7 +347,7 @@ class NotificationService:
             self._owners[one.owner] -= 1
             del self._sending[one.key]
 
-    async def _deliver(self, message: Message, one: Subscription) -> None:
+    async def _deliver(self, message: Message, one: Target) -> None:
         """Send in a thread. Raises: NotSent, also for faults of our own: they must not keep a queue from going on."""
         if not self._owner_known(one):
             raise NotSent("its user is removed or disabled")
@@ -324,7 +362,7 @@ class NotificationService:
             log.error("a notification could not be made", exc_info=error)
             raise NotSent("the server could not make the message", again=True) from error
 
-    def _owner_known(self, one: Subscription) -> bool:
+    def _owner_known(self, one: Target) -> bool:
         user = self._backend.state.config.user_by_name.get(one.owner)
         return one.owner in self._backend.tokens.users or (user is not None and not user.disabled)
 
@@ -345,3 +383,7 @@ class NotificationService:
 def _mark(owner: UserName, name: str) -> str:
     """Return what tells the messages of one destination from those of others, and shows neither."""
     return hashlib.sha256(f"{owner}\0{name}".encode()).hexdigest()[:12]
+
+
+def _facts_of(job_id: JobId, job: Job | ev.JobSubmitted) -> JobFacts:
+    return JobFacts(job_id, job.spec, job.user, job.array_id, job.array_index, job.delegated)

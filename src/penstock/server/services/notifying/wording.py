@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from penstock.core.explain.notices import Notice
-from penstock.core.model.notifications import Subscription
 from penstock.core.model.quantities import format_time
+from penstock.server.services.notifying.places import JobPlace, Target
 from penstock.server.services.notifying.queues import Message, sums_text
 
 SLACK_MAX = 3_000
@@ -30,7 +30,7 @@ def link_of(notice: Notice, server_url: str) -> str:
     return f"{server_url}/jobs/{notice.job_id}" if notice.job_id is not None else f"{server_url}/"
 
 
-def text_of(message: Message, subscription: Subscription, server_url: str) -> str:
+def text_of(message: Message, target: Target, server_url: str) -> str:
     """Return a message as plain text."""
     count, parts = sum(message.counts.values()), []
     if count > 1:
@@ -44,18 +44,19 @@ def text_of(message: Message, subscription: Subscription, server_url: str) -> st
         parts.append("\n".join(lines))
     if (left := count - len(message.notices)) > 0:
         parts.append(f"{left:,} more are not listed here: penstock ps -a --mine")
-    parts.append(f"-- \nPenstock, notification '{subscription.name}' of {subscription.owner}: penstock notify list")
+    chosen = "as the job's file says" if isinstance(target, JobPlace) else f"notification '{target.name}'"
+    parts.append(f"-- \nPenstock, {chosen} of {target.owner}: penstock notify list")
     return "\n\n".join(parts) + "\n"
 
 
-def json_of(message: Message, subscription: Subscription, server_url: str) -> bytes:
+def json_of(message: Message, target: Target, server_url: str) -> bytes:
     """Return a message as JSON."""
     counts = message.counts
     found: dict[str, Any] = {
         "id": message.id,
         "time": format_time(message.made_ms),
-        "user": subscription.owner,
-        "notification": subscription.name,
+        "user": target.owner,
+        "notification": target.name,
         "title": title_of(message),
         "counts": counts,
         "left_out": sum(counts.values()) - len(message.notices),
@@ -82,9 +83,9 @@ def _plain(notice: Notice, server_url: str) -> dict[str, Any]:
     return found
 
 
-def slack_of(message: Message, subscription: Subscription, server_url: str) -> bytes:
+def slack_of(message: Message, target: Target, server_url: str) -> bytes:
     """Return a message as Slack, Mattermost and others read it. A job's name can neither call people nor make links."""
-    text = text_of(message, subscription, server_url)
+    text = text_of(message, target, server_url)
     text = text if len(text) <= SLACK_MAX else text[:SLACK_MAX] + "\n..."
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _JSON.encode({"text": escaped, "mrkdwn": False, "unfurl_links": False})
