@@ -116,18 +116,33 @@ class RayCluster:
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """Kill the raylet of a node, or the GCS of the head; the rest of the part is ended."""
         part = self._parts.pop(name)
-        found = self._children(part.pid)
-        victim = found.get("gcs_server") or found.get("raylet")
-        if victim is not None:  # else it has ended by itself
-            os.kill(victim, number)
+        victims = [0]
+
+        def begun() -> bool:
+            found = self._children(part.pid)
+            victims[0] = found.get("gcs_server") or found.get("raylet") or 0
+            return bool(victims[0]) or part.poll() is not None
+
+        until(f"{name} to begin", begun)  # it may have been started a moment ago
+        if victims[0]:  # else it has ended by itself
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victims[0], number)
         until(f"{name} to end", lambda: part.poll() is not None)
 
     def _children(self, parent: int) -> dict[str, int]:
         return {procfs.name_of(pid): pid for pid in procfs.all_pids() if procfs.parent_of(pid) == parent}
 
-    def restart(self) -> None:
-        """Kill the head, and start it again at its port: a new cluster, whose nodes are new raylets."""
-        self.kill("head")
+    def restart(self, pause_s: float = 0.0) -> None:
+        """Kill the head, and `pause_s` later start it again at its port: a new cluster, whose nodes are new raylets."""
+        part = self._parts.pop("head")
+        found = self._children(part.pid)
+        os.kill(found.pop("gcs_server"), signal.SIGKILL)
+        time.sleep(pause_s)
+        for pid in found.values():  # its raylet would wait a minute for the GCS, and end then
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        os.killpg(part.pid, signal.SIGKILL)
+        part.wait()
         self.start_head()
         for name in self.nodes:
             part = self._parts.pop(name)  # it would wait a minute for its head, and end then

@@ -59,7 +59,7 @@ class Sweep:
             time.sleep(self.random.random())
             cluster.start_node(part)
         elif what == "head":
-            cluster.restart()
+            cluster.restart(self.random.random() * 3)
         elif what == "agent":
             guardian = pick(sorted(self.serving.agents().values()))
             workers = [pid for pid in procfs.all_pids() if procfs.parent_of(pid) == guardian]
