@@ -50,6 +50,19 @@ def test_the_page_of_a_node_names_its_devices_holders_and_links(capsys):
     assert "nvidia A100, 80 GiB: held by job 1" in out
 
 
+def test_a_node_says_what_its_engine_cannot_promise(capsys):
+    w = World(replace(node("a", 1), engine="slurm", at="Slurm job 7 on c1"), node("b", 1))
+    print_node(view(w, "a"))
+    print_node(view(w, "b"))
+    out = capsys.readouterr().out
+    assert "engine   slurm" in out
+    assert "  memory of a job: Slurm limits the allocation, not each job in it" in out
+    assert "  last output: what of an output has not reached the server" in out
+    assert out.count("cannot be promised here") == 1
+    assert _node_row(view(w, "a"))[-2:] == ("slurm", "memory of a job, isolation of users, time, last output")
+    assert _node_row(view(w, "b"))[-2:] == ("", "")
+
+
 def test_the_page_of_a_node_counts_the_mig_instances_of_each_device_and_those_that_are_idle(capsys):
     w = World(node("a", (device(0, mig=True, mig_mode=True), device(1, mig=True))))
     halves = (("1g.10gb", 0), ("3g.40gb", 4))

@@ -76,6 +76,13 @@ class DeviceAnswer(msgspec.Struct, frozen=True):
     """What to know about it: a fault that is still reported closes the device again."""
 
 
+class NotPromisedView(msgspec.Struct, frozen=True):
+    """Something that holds on nodes of Penstock's own agents, and not, or not in full, on this one."""
+
+    name: str
+    text: str
+
+
 class NodeView(msgspec.Struct, frozen=True):
     name: str
     state: str
@@ -108,3 +115,8 @@ class NodeView(msgspec.Struct, frozen=True):
     """By which the other nodes reach it; for the same."""
     leaves_ms: int = 0
     """When its jobs have to have left it, for it is lent for a time (unix ms); 0: it stays."""
+    engine: str = ""
+    """What has brought it: `ray`, `slurm` (lent by Slurm), `slurm-passed`, `slurm-shadow`, `kubernetes`,
+    `kubernetes-shadow`; empty: an agent that people start."""
+    not_promised: list[NotPromisedView] = []
+    """What cannot be promised there, unlike on nodes of Penstock's own agents on the server's machine."""

@@ -7,7 +7,7 @@ import typer
 from penstock.api import types as api
 from penstock.cli.errors import NotThere
 from penstock.cli.forms import chosen
-from penstock.cli.node_page import is_held, print_node, state_text
+from penstock.cli.node_page import is_held, print_node, promises_text, state_text
 from penstock.cli.options import JsonOption, duration_ms
 from penstock.cli.output import Console, marked, print_done, print_json, say, table
 from penstock.cli.place import client_of
@@ -47,11 +47,11 @@ def nodes(
         print_json({"nodes": found})
         return
     rows = [_node_row(node) for node in found]
-    drop = ("switch", "rack", "memory", "pool", "CPUs", "jobs", "devices (x: held)")
-    columns = ("node", "state", "pool", "rack", "switch", "CPUs", "memory", "devices (x: held)", "jobs")
-    Console().print(
-        table(columns, rows, right=("CPUs",), drop=drop, text=("state",), of=found, kind=api.NodeView, key="name")
-    )
+    drop = ("not promised", "engine", "switch", "rack", "memory", "pool", "CPUs", "jobs", "devices (x: held)")
+    columns = ["node", "state", "pool", "rack", "switch", "CPUs", "memory", "devices (x: held)", "jobs"]
+    columns += ["engine", "not promised"]
+    shown = table(columns, rows, right=("CPUs",), drop=drop, text=("state",), of=found, kind=api.NodeView, key="name")
+    Console().print(shown)
 
 
 def _node_row(node: api.NodeView) -> tuple[str, ...]:
@@ -68,6 +68,8 @@ def _node_row(node: api.NodeView) -> tuple[str, ...]:
         f"{format_size(node.memory_held_bytes)} of {format_size(node.memory_bytes)}",
         devices,
         listed(node.jobs, JOBS_SHOWN),
+        node.engine,
+        promises_text(node),
     )
 
 

@@ -21,6 +21,11 @@ def print_node(node: api.NodeView) -> None:
     for label, value in _facts(node):
         if value:
             out.print(f"  {label:<8} {value}")
+    if node.not_promised:
+        out.print()
+        out.print("cannot be promised here")
+        for one in node.not_promised:
+            out.print(f"  {one.name}: {one.text}")
     if not node.devices:
         return
     out.print()
@@ -43,6 +48,7 @@ def _facts(node: api.NodeView) -> Iterator[tuple[str, str]]:
     yield "where", node.at + (f" ({node.address})" if node.address not in ("", node.at) else "")
     yield "goes", f"{format_time(node.leaves_ms)}: by then its jobs have to have left" if node.leaves_ms else ""
     yield "labels", ", ".join(f"{name}={value}" for name, value in sorted(node.labels.items()))
+    yield "engine", node.engine
     yield "kind", "virtual: it shares one machine with other nodes" if node.virtual else ""
     yield "CPUs", f"{node.cpu_held_milli / 1000:g} of {node.cpu_milli / 1000:g} held"
     yield "memory", f"{format_size(node.memory_held_bytes)} of {format_size(node.memory_bytes)} held"
@@ -51,6 +57,11 @@ def _facts(node: api.NodeView) -> Iterator[tuple[str, str]]:
     yield "parts", _isolation(node)
     for kind, groups in node.links.items():
         yield "links", f"{LINK_WORDS.get(kind, kind)}: {'; '.join(', '.join(map(str, group)) for group in groups)}"
+
+
+def promises_text(node: api.NodeView) -> str:
+    """Return what cannot be promised on a node, in a few words."""
+    return ", ".join(one.name for one in node.not_promised)
 
 
 def _isolation(node: api.NodeView) -> str:

@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.model.errors import InvalidInput
 from penstock.engines.agent import protocol
@@ -120,6 +121,7 @@ def test_what_was_said_of_a_node_counts_and_what_it_has_within_bounds() -> None:
     known = DeclaredNode("away", rack="r1", most=Offer(cpu_milli=1000, devices=1))  # type: ignore[arg-type]
     spec = bounded(said, known)
     assert (spec.pool, spec.rack, spec.storage, spec.at) == ("default", "r1", "node:away", "10.0.0.7")
+    assert (spec.engine, bounded(said, replace(known, engine="ray")).engine) == ("", "ray")
     assert (spec.capacity.cpu_milli, len(spec.devices)) == (1000, 1)
     assert spec.capacity.memory_bytes == said.capacity.memory_bytes
 

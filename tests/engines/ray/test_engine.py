@@ -59,6 +59,7 @@ def holders(serving: RayServing) -> dict[str, int]:
 def test_nodes_of_the_cluster_are_nodes_here_and_others_see_them_taken(serving: RayServing) -> None:
     nodes = serving.client.nodes()
     assert [(one.state, one.cpu_milli, one.at[:8]) for one in nodes] == [("ready", CPUS * 1000, "Ray node")] * 4
+    assert {(one.engine, one.not_promised[0].name) for one in nodes} == {("ray", "exclusive use")}
     words = [sys.executable, "-c", FREE.format(address=serving.cluster.address)]
     said = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **serving.cluster.variables})
     free, *named = said.stdout.splitlines()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.weaker import PASSED
 from penstock.engines.slurm.commands import SlurmCommands
 from penstock.engines.slurm.jobs import ACCOUNT, QUEUE, SlurmJob, Unread, ask_of, is_of, less_of, of_accounts, of_queue
 from penstock.engines.slurm.nodes import fields_of, node_spec, read_nodes
@@ -97,6 +98,7 @@ def test_nodes_and_those_that_take_nothing():
     ]
     assert [name for name, _ in spec.labels] == ["feature.amd", "feature.fast", "partition.main", "partition.urgent"]
     assert (spec.pool, node_spec(nodes[0], {"urgent"}).pool) == ("default", "urgent")
+    assert (spec.engine, node_spec(nodes[0], (), PASSED).engine) == ("slurm-shadow", "slurm-passed")
     with pytest.raises(ValueError, match="'CPUTot'"):
         list(read_nodes("NodeName=n1 State=IDLE"))
 

@@ -31,6 +31,8 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     folder."""
     at: str = ""
     """Where it is, for people, where it is another machine than the server's."""
+    engine: str = ""
+    """What has brought it, such as `ray` (`core/model/weaker.py`); empty: an agent that people start."""
 
 
 class DeviceFault(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -141,6 +141,7 @@ def bounded(said: NodeSpec, known: DeclaredNode) -> NodeSpec:
         devices=said.devices if most.devices is None else said.devices[: most.devices],
         storage=said.storage or f"node:{known.name}",
         at=known.at or said.address,
+        engine=known.engine,
     )
 
 

@@ -8,6 +8,7 @@ from penstock.core.model.cluster import NodeSpec as PenstockNode
 from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.resources import Device, Resources
 from penstock.core.model.selectors import Taint
+from penstock.core.model.weaker import KUBERNETES
 from penstock.engines.kubernetes.amounts import CPU, MEMORY, STORAGE, BadAmount, Sums, read, sum_of
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.formats.devices import GIB, known_of, plain_model
@@ -57,6 +58,7 @@ def node_spec(
     keys: Collection[str] = (),
     pool_of: Callable[[Mapping[str, str]], PoolName] = no_pool,
     offered: Callable[[Node], Sums] = nothing_more,
+    engine: str = KUBERNETES,
 ) -> PenstockNode:
     """Return what a node offers.
 
@@ -65,6 +67,7 @@ def node_spec(
             alike for the scheduler, and are judged once.
         pool_of: gives the pool of a node by its labels.
         offered: gives what it has for claims.
+        engine: which way Penstock has to it.
     Raises: BadAmount for a quantity that cannot be read.
     """
     allocatable = sum_of((read(node.status.allocatable or node.status.capacity), offered(node)))
@@ -83,6 +86,7 @@ def node_spec(
         switch=_first(labels, SWITCH_LABELS),
         address=next((a.address for a in node.status.addresses if a.type == "InternalIP"), node.metadata.name),
         taints=taints_of(node),
+        engine=engine,
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 from penstock.core.messages.orders import Order
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Epoch, Incarnation, NodeName, PoolName
+from penstock.core.model.weaker import KUBERNETES
 from penstock.engines.kubernetes.amounts import BadAmount, Sums
 from penstock.engines.kubernetes.nodes import NAME_FIELD, no_pool, node_spec, nothing_more
 from penstock.engines.kubernetes.objects.nodes import Node
@@ -62,6 +63,7 @@ class Nodes:
         obey: carries out an order that comes with an answer to a report.
         pool_of: gives the pool of a node by its labels.
         offered: gives what a node has for claims.
+        engine: which way Penstock has to the nodes.
     """
 
     def __init__(
@@ -71,7 +73,9 @@ class Nodes:
         obey: Callable[[NodeName, Order], None],
         pool_of: Callable[[Mapping[str, str]], PoolName] = no_pool,
         offered: Callable[[Node], Sums] = nothing_more,
+        engine: str = KUBERNETES,
     ) -> None:
+        self._engine = engine
         self._server, self._objects, self.obey, self._pool_of, self._offered = server, objects, obey, pool_of, offered
         self._on: dict[NodeName, OnNode] = {}
         self.specs: dict[NodeName, NodeSpec] = {}
@@ -115,7 +119,7 @@ class Nodes:
         if node is None or not self.begun:
             return
         try:
-            spec = node_spec(node, self._keys, self._pool_of, self._offered)
+            spec = node_spec(node, self._keys, self._pool_of, self._offered, self._engine)
         except BadAmount as error:
             log.warning("a node's amounts cannot be read", extra={"node": name, "problem": str(error)})
             return

@@ -8,6 +8,7 @@ import msgspec
 from penstock.core.model.cluster import DEFAULT_POOL, NodeSpec
 from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.resources import Device, Resources
+from penstock.core.model.weaker import SHADOW
 from penstock.engines.slurm.jobs import FEATURE_LABEL, PARTITION_LABEL
 from penstock.formats.devices import GIB, UNTYPED, known_of, plain_model
 from penstock.formats.slurm import read_gres
@@ -90,10 +91,11 @@ def _node(fields: Mapping[str, str]) -> SlurmNode:
         raise ValueError(f"a node with the field {error}; found {', '.join(fields)}") from None
 
 
-def node_spec(node: SlurmNode, pools: Container[str]) -> NodeSpec:
+def node_spec(node: SlurmNode, pools: Container[str], engine: str = SHADOW) -> NodeSpec:
     """Return what a node offers.
 
     Args:
+        engine: which way Penstock has to it.
         pools: names of the server's pools: a node is in that of its first partition which has one, else in `default`.
     """
     labels = {PARTITION_LABEL + name: "true" for name in node.partitions}
@@ -105,6 +107,7 @@ def node_spec(node: SlurmNode, pools: Container[str]) -> NodeSpec:
         pool=pool_of(node, pools),
         labels=tuple(sorted(labels.items())),
         address=node.address,
+        engine=engine,
     )
 
 

@@ -16,6 +16,7 @@ from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Epoch, Incarnation, NodeName
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.nodes import OthersLoad
+from penstock.core.model.weaker import PASSED, SHADOW
 from penstock.engines.slurm.nodes import SlurmNode, node_spec
 from penstock.engines.slurm.server import NodesServer
 
@@ -64,6 +65,7 @@ class StandingNodes:
 
     def __init__(self, server: NodesServer, carry_out: Callable[[NodeName, Order], None] | None = None) -> None:
         self._server, self._carry_out = server, carry_out
+        self._engine = SHADOW if carry_out is None else PASSED
         self._specs: dict[NodeName, NodeSpec] = {}
         self._sessions: dict[NodeName, _Session] = {}
         self._standing: dict[NodeName, dict[ReplicaKey, SeenState]] = {}
@@ -85,7 +87,7 @@ class StandingNodes:
         pools = self._server.config().pool_by_name
         closed, listed = self._server.closed(), set()
         for node in nodes:
-            name, spec = NodeName(node.name), node_spec(node, pools)
+            name, spec = NodeName(node.name), node_spec(node, pools, self._engine)
             if node.gone and not self._standing.get(name):
                 continue
             listed.add(name)

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from penstock import __version__
 from penstock.api import types as api
+from penstock.api.nodes import NotPromisedView
 from penstock.control.host_loads import by_host_load
 from penstock.control.metrics import Series
 from penstock.core.lifecycle.defaults import default_queue, default_tenant
@@ -14,6 +15,7 @@ from penstock.core.model.answers import Alert
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.resources import LINK_KINDS
+from penstock.core.model.weaker import not_promised
 from penstock.core.place.capacity import NodeShape
 from penstock.core.place.host_load import points_text
 from penstock.core.state.state import State
@@ -59,6 +61,8 @@ def node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) ->
         at=node.spec.at if scope.sees_all else "",
         address=node.spec.address if scope.sees_all and node.spec.at else "",
         leaves_ms=node.leaves_ms,
+        engine=node.spec.engine,
+        not_promised=[NotPromisedView(one.name, one.text) for one in not_promised(node.spec)],
         links=_links(free.shape) if any(device.links for device in node.spec.devices) else {},
     )
 

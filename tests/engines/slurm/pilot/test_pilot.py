@@ -46,6 +46,9 @@ def test_a_gang_runs_over_two_allocations(server):
     assert len({name.rsplit("-", 1)[0] for name in view.nodes}) == 2
     nodes = {node.name: node for node in server.client.nodes()}
     assert {nodes[name].cpu_milli for name in view.nodes} == {4_000}
+    assert {(nodes[name].engine, nodes[name].not_promised[0].name) for name in view.nodes} == {
+        ("slurm", "memory of a job")
+    }
 
 
 def test_an_allocation_that_ends_moves_its_jobs_with_no_step_lost(server, slurm):

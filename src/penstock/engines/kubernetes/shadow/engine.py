@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from penstock.core.messages.orders import Acknowledge, Addressed, Order
 from penstock.core.model.cluster import DEFAULT_POOL
 from penstock.core.model.ids import JobId, NodeName, PoolName
+from penstock.core.model.weaker import KUBERNETES_SHADOW
 from penstock.engines.kubernetes.api.client import Client
 from penstock.engines.kubernetes.api.reflector import Reflector
 from penstock.engines.kubernetes.binding import PODS
@@ -86,7 +87,7 @@ class ShadowEngine:
             draw=draw,
         )
         self._selectors = Selectors(self.view.labels_of)
-        self.standing = Nodes(server, self.nodes.objects, self._obey, self._pool_of)
+        self.standing = Nodes(server, self.nodes.objects, self._obey, self._pool_of, engine=KUBERNETES_SHADOW)
         self._asking = Asking(self.standing, self._selectors, AllClaims())
         self.gangs = WatchedGangs(server, self.view, self.standing, self._asking, self._restand)
         self._at: dict[str, NodeName] = {}
