@@ -17,6 +17,7 @@ from penstock.core.config.pools import BACKFILL_RULES, ENTRIES_MAX, PLACEMENTS
 from penstock.core.model.batching import ElasticRule
 from penstock.core.model.cluster import ClusterConfig, Pool, Queue, Reservation, Settings, Tenant
 from penstock.core.model.errors import PROBLEMS_MAX
+from penstock.core.model.matching import ModelRule
 from penstock.devices.simulated import simulated
 from tests.core.config.test_jobfile_fields import json_values
 from tests.properties import examples
@@ -461,6 +462,20 @@ def test_how_a_pool_and_its_queues_choose_sizes_is_read():
     assert found.pools[0].elastic == ElasticRule("speedup", rebalance=True, restarts_per_hour=2)
     assert [found.elastic_mode(name, "a") for name in ("up", "below", "free")] == ["off", "off", "speedup"]
     assert found.elastic_mode("free", "b") == "goodput"
+
+
+def test_how_a_pool_matches_models_is_read():
+    raw = {"pools": [{"name": "a", "models": {"match": True, "move": True, "moves_per_hour": 2}}, {"name": "b"}]}
+    found = read(raw).config
+    assert found.pools[0].models == ModelRule(match=True, move=True, moves_per_hour=2)
+    assert (list(found.matching), found.moves_models) == (["a"], True)
+
+
+def test_wrong_words_about_models_are_said():
+    wrong = {"match": False, "move": True, "moves_per_hour": 61, "mach": True}
+    _, problems = parse_cluster({"pools": [{"name": "a", "models": wrong}]})
+    assert {p.field.rpartition(".")[2] for p in problems} == {"moves_per_hour", "mach", "move"}
+    assert "did you mean 'match'?" in {p.hint for p in problems}
 
 
 def test_wrong_choices_of_sizes_are_said_with_the_nearest_word():

@@ -12,6 +12,7 @@ from msgspec.structs import fields, replace
 from penstock.core.config.diff import ConfigEdit, describe, diff, digest
 from penstock.core.model.batching import ElasticRule
 from penstock.core.model.cluster import ClusterConfig, IdleRule, Pool, Queue, Reservation, Settings, Tenant
+from penstock.core.model.matching import ModelRule
 from penstock.core.model.pairing import SharingSettings
 from penstock.core.model.prices import Billing, Factor, Party, Price, Tariff
 from tests.properties import examples
@@ -170,6 +171,8 @@ def other(value):
             return replace(value, across_tenants=True)
         case ElasticRule():
             return replace(value, rebalance=True)
+        case ModelRule():
+            return replace(value, match=True)
     raise AssertionError(f"the model has a new kind of value: {value!r}")
 
 

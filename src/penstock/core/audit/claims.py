@@ -28,7 +28,7 @@ from penstock.core.state.usage import whole_total
 
 _DEVICES = 0
 _RESIZING = ("shrink", "grow", "idle")
-_OWN = ("grow", "idle", "elsewhere")
+_OWN = ("grow", "idle", "elsewhere", "model")
 """Rules by which a job leaves for its own sake."""
 PlanAgain = Callable[[Snapshot, int], Plan]
 

@@ -22,6 +22,7 @@ from penstock.core.config.fields import (
     whole,
     word,
 )
+from penstock.core.config.matching import MODELS
 from penstock.core.config.reader import Reader
 from penstock.core.config.sharing import SHARING
 from penstock.core.model import cluster as c
@@ -146,6 +147,7 @@ POOL = Section(
             "relative speed and cost of each device model, for jobs that accept several",
             write=_plain_speeds,
         ),
+        "models": section("which of its device models each job gets, where it has several", MODELS),
         "memory_oversubscription": Field(
             _read_oversubscription,
             QUANTITY,

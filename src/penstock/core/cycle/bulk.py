@@ -71,7 +71,8 @@ class SingleJobPlanner:
         _, key, (job,) = snapshot.classes[0]
         if job.not_before_ms > now_ms or key.queue not in self._queues:
             return None
-        if not needs_only_capacity(key, self._pools.get(key.ask.pool), self._rules.get(key.queue)):
+        pool = self._pools.get(key.ask.pool)
+        if not needs_only_capacity(key, pool, self._rules.get(key.queue)) or (pool is not None and pool.models.match):
             return None
         placer = shapes(key)[0]
         places = placer.put()

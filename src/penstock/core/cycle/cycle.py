@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from penstock.core.cycle.bulk import start_in_bulk
 from penstock.core.cycle.grow import ElasticGrowth
+from penstock.core.cycle.match import ModelMatch, match_models
 from penstock.core.cycle.resume import Resumer
 from penstock.core.cycle.strategy import Strategy
 from penstock.core.cycle.windows import keep_windows
@@ -79,10 +80,12 @@ class Cycle:
         self._walk()
         # 7. Give suspended attempts the CPUs that are left.
         self._resumer.resume_rest(self._preemptor.chosen)
-        # 8. Give idle devices to elastic jobs.
-        growth = self._grow()
-        # 9. Put the plan together.
-        return self._assemble(growth)
+        # 8. Give jobs the device models that suit them, where their pool has several.
+        matched = match_models(self._workspace, self._preemptor.chosen)
+        # 9. Give idle devices to elastic jobs.
+        growth = self._grow(matched)
+        # 10. Put the plan together.
+        return self._assemble(growth, matched)
 
     def _walk(self) -> None:
         while (cursor := self._order.peek()) is not None:
@@ -138,25 +141,27 @@ class Cycle:
             return False
         return lowest_within_guarantee(cursor.leaf, self._order.demand(cursor)) is not None
 
-    def _grow(self) -> ElasticGrowth:
+    def _grow(self, matched: ModelMatch) -> ElasticGrowth:
         growth, workspace = ElasticGrowth(self._workspace.context), self._workspace
         if workspace.elastic or self._snapshot.elastic:
-            busy = self._reservations.busy | {job.spec.ask.pool for job in self._snapshot.beneficiaries}
+            busy = (
+                self._reservations.busy | {job.spec.ask.pool for job in self._snapshot.beneficiaries} | matched.moving
+            )
             growth.grow(workspace.starts, workspace.elastic, busy, self._making_room(), self._preemptor.chosen)
         return growth
 
-    def _assemble(self, growth: ElasticGrowth) -> Plan:
+    def _assemble(self, growth: ElasticGrowth, matched: ModelMatch) -> Plan:
         return Plan(
             self._snapshot.seq,
             tuple(self._workspace.starts),
-            (*self._preemptor.preemptions, *self._resumer.preemptions, *growth.preemptions),
+            (*self._preemptor.preemptions, *self._resumer.preemptions, *matched.preemptions, *growth.preemptions),
             self._verdicts,
-            self._preemptor.held,
+            {**self._preemptor.held, **matched.rooms},
             tuple(self._reservations.reserved),
             now_ms=self._now_ms,
             strategy=f"{self._strategy.name}: {self._strategy.why}",
             pause_ms=self._strategy.batching_window_ms,
-            again_ms=self._again_ms(growth),
+            again_ms=self._again_ms(growth, matched),
             resumes=tuple(self._resumer.resumes),
             problems=tuple(f"policy {name}: {text}" for name, text in sorted(self._order.broken.items())),
         )
@@ -168,11 +173,11 @@ class Cycle:
         leaving = (self._snapshot.running[p.victim] for p in self._preemptor.preemptions)
         return {job.spec.ask.pool for job in (*waiting, *leaving)}
 
-    def _again_ms(self, growth: ElasticGrowth) -> int:
+    def _again_ms(self, growth: ElasticGrowth, matched: ModelMatch) -> int:
         """Return when time alone may change the decisions."""
         if self._workspace.full and any(v.code == "cycle_full" for v in self._verdicts.values()):
             return self._now_ms
-        moments = [self._preemptor.again_ms, growth.again_ms]
+        moments = [self._preemptor.again_ms, growth.again_ms, matched.again_ms]
         if self._verdicts:
             moments += [job.not_before_ms for _, job in self._order.backing_off]
             moments += [ms for kept in self._snapshot.config.reservations for ms in (kept.start_ms, kept.end_ms)]
@@ -197,6 +202,7 @@ class Cycle:
         for job, key in apart:
             if job.room:
                 self._preemptor.keep_room(job, key, self._workspace.shapes(key)[0])
+        self._preemptor.keep_rooms_of_movers()
         for job, key in apart:
             self._keep_room(job, key)
 
@@ -211,7 +217,8 @@ class Cycle:
 
     def _keep_room(self, job: Job, key: RequestClass) -> None:
         """Start a beneficiary if it fits beside the rooms of others, else hold what its victims have not left yet."""
-        found = self._workspace.place_in_time(key) if self._workspace.may_start(job, key) else None
+        free = not self._preemptor.waits_for_room(job) and self._workspace.may_start(job, key)
+        found = self._workspace.place_in_time(key) if free else None
         if found is not None:
             self._workspace.begin(job, found, self._workspace.end_ms(key))
             self._preemptor.held.pop(job.id, None)

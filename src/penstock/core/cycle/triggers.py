@@ -130,9 +130,11 @@ def wakes(event: ev.AnyEvent, state: State, last: Plan | None) -> bool:
 
 
 def _tells(event: ev.ProgressNoted, state: State, last: Plan | None) -> bool:
-    """Return whether a program's report may change a size, or is the first to give an expected end."""
+    """Return whether a program's report may change a size or a model, or is the first to give an expected end."""
     job = state.jobs.get(event.job_id)
     if job is None or job.spec.ask.elastic:
         return job is not None
     first = job.progress.first == job.progress.noted
+    if first and state.config.moves_models and job.placed.pool in state.config.matching:
+        return True
     return first and told_end_ms(job) > 0 and last is not None and bool(last.verdicts)

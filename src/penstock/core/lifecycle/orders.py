@@ -45,6 +45,7 @@ _STOP_REASON: dict[str, StopReason] = {
     "idle": "resized",
     "defrag": "moved",
     "elsewhere": "moved",
+    "model": "moved",
 }
 
 

@@ -12,6 +12,7 @@ from penstock.core.model.ids import DEFAULT_POOL as DEFAULT_POOL
 from penstock.core.model.ids import DEFAULT_QUEUE as DEFAULT_QUEUE
 from penstock.core.model.ids import DEFAULT_TENANT as DEFAULT_TENANT
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName, TenantName, UserName
+from penstock.core.model.matching import ModelRule
 from penstock.core.model.nodes import DeviceInstances as DeviceInstances
 from penstock.core.model.nodes import DeviceOpening as DeviceOpening
 from penstock.core.model.nodes import HostLoad as HostLoad
@@ -169,6 +170,8 @@ class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
     """Into which MIG instances its devices are divided ahead of demand."""
     elastic: ElasticRule = ElasticRule()
     """How the sizes of its elastic jobs are chosen."""
+    models: ModelRule = ModelRule()
+    """Whether jobs get the device models that suit them."""
 
     @property
     def parts(self) -> Sharing:
@@ -290,6 +293,16 @@ class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def device_power_limits(self) -> dict[PoolName, int]:
         """The power (mW) that each device may draw, of pools that have such a limit."""
         return {pool.name: pool.device_power_limit_mw for pool in self.pools if pool.device_power_limit_mw}
+
+    @cached_property
+    def matching(self) -> dict[PoolName, Pool]:
+        """The pools that give jobs the device models that suit them."""
+        return {pool.name: pool for pool in self.pools if pool.models.match}
+
+    @cached_property
+    def moves_models(self) -> bool:
+        """Whether running jobs may move to another device model, in any pool."""
+        return any(pool.models.moves for pool in self.pools)
 
     @cached_property
     def sharing(self) -> dict[PoolName, Sharing]:

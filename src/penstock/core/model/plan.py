@@ -10,8 +10,9 @@ from penstock.core.model.objectives import Front
 from penstock.core.model.quantities import POWER, split_resource
 
 PreemptionRuleName = Literal[
-    "lower_priority", "reclaim", "less_service", "shrink", "grow", "idle", "defrag", "elsewhere", "held_idle"
-]
+    "lower_priority", "reclaim", "less_service", "shrink", "grow", "idle", "defrag", "elsewhere", "held_idle",
+    "model",
+]  # fmt: skip
 
 
 class QuotaExceeded(NamedTuple):

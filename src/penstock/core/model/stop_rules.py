@@ -11,6 +11,7 @@ STOP_RULES: dict[str, str] = {
     "pair": "both use their devices little: it continues beside the other job, on one device",
     "part": "the two slow each other down on one device: it continues elsewhere",
     "defrag": "it moves, so that others fit",
+    "model": "it moves to another device model: it and those that change places with it get more done (`models`)",
     "elsewhere": "it is suspended and jobs of lower priority hold its CPUs: it resumes where it gets capacity",
     "suspended_too_long": "it was suspended for longer than suspended_max: it restarts elsewhere",
     "cannot_freeze": "it was to be suspended, and its node cannot freeze it",

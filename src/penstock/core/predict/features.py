@@ -1,14 +1,13 @@
 """What is known of a job before it runs, and which jobs are the same thing run again."""
 
-import re
 from collections.abc import Hashable
 
 import msgspec
 
 from penstock.core.model.ids import QueueName, TenantName, UserName
+from penstock.core.model.matching import stem_of as stem_of
 
 GroupKey = tuple[Hashable, ...]
-_DIGITS = re.compile(r"[0-9]+")
 
 
 class JobFeatures(msgspec.Struct, frozen=True):
@@ -28,8 +27,3 @@ class JobFeatures(msgspec.Struct, frozen=True):
 def kind_of(features: JobFeatures) -> GroupKey:
     """Return the common key of jobs of one owner, queue, size and name, the numbers in the name aside."""
     return (features.user, features.tenant, features.queue, stem_of(features.name), features.devices)
-
-
-def stem_of(name: str) -> str:
-    """Return the name without its numbers: `train-7` and `train-12` are one thing run twice."""
-    return _DIGITS.sub("#", name)

@@ -10,6 +10,7 @@ from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, Queu
 from penstock.core.model.jobs import Job, ReplicaPlace, RequestClass
 from penstock.core.model.plan import Preemption, PreemptionRuleName
 from penstock.core.order.queues import QueueNode
+from penstock.core.order.ranks import request_class
 from penstock.core.order.walk import ClassCursor
 from penstock.core.place.backfill import held_places, opening_at, opening_now
 from penstock.core.place.gang import GangPlacer, put_gang
@@ -70,11 +71,33 @@ class Preemptor:
         return found
 
     def keep_room(self, job: Job, key: RequestClass, placer: GangPlacer) -> None:
-        """Keep the places that were planned for a beneficiary, as long as some of its victims still leave."""
-        if job.id in self._snapshot.stopping.values():
+        """Keep the places that were planned for a beneficiary, as long as somebody still leaves them.
+
+        Those are its victims; of a job that changes places with another one, the other one, or itself.
+        """
+        if job.id in self._snapshot.stopping.values() or (job.goes_on and self._being_left(job)):
             found = self._hold(job, key, self._leaving(job), placer, room=job.room)
             if found is not None:
                 self._kept[job.id] = found
+
+    def keep_rooms_of_movers(self) -> None:
+        """Keep the places where jobs are to go on that still leave their own."""
+        for job_id in sorted(i for i, whom in self._snapshot.stopping.items() if i == whom):
+            job = self._snapshot.running[job_id]
+            if job.room:
+                ask = job.next_ask(job.placed_alone)
+                key = request_class(job, self._snapshot.config)
+                self.keep_room(job, key, GangPlacer(ask, self._cluster, job.spec.tenant))
+
+    def waits_for_room(self, job: Job) -> bool:
+        """Return whether the places where a job is to go on are kept for it until another one has left them."""
+        return job.goes_on and job.id in self._kept
+
+    def _being_left(self, job: Job) -> bool:
+        """Return whether an attempt that ends holds some of the places where the job is to go on."""
+        room = {(place.node, index) for place in job.room for index in place.devices}
+        held = (place for leaving in self._leaving(job) for _, place in held_places(leaving))
+        return any((place.node, index) in room for place in held for index in place.devices)
 
     def _leaving(self, job: Job) -> list[Job]:
         """Return attempts that end and whose room is owed to no other beneficiary."""

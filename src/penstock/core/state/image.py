@@ -6,6 +6,7 @@ from penstock.core.model.access import Token
 from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.ids import Epoch
 from penstock.core.model.jobs import Job, JobSpec
+from penstock.core.model.matching import KindSpeeds
 from penstock.core.model.schedules import Schedule
 from penstock.core.model.secrets import Secret
 from penstock.core.place.workload_mix import Memory
@@ -52,3 +53,5 @@ class Image(msgspec.Struct, frozen=True):
     """Measured power of devices by model."""
     past_runs: tuple[NodeRuns, ...] = ()
     """How replicas ended on each node."""
+    model_speeds: tuple[KindSpeeds, ...] = ()
+    """How fast jobs of each kind were on device models."""

@@ -80,6 +80,7 @@ def stop_asked(job: Job, attempt: Attempt, event: AttemptStopRequested, *, seq: 
         preemptions=job.preemptions + (event.reason == "preempted"),
         attempt=replace(attempt, stop=order, suspensions=attempt.suspensions + (event.reason == "suspended")),
         changes_ms=changes_ms,
+        room=event.room if event.beneficiary == job.id else job.room,
     )
 
 

@@ -10,6 +10,7 @@ from penstock.core.model.accounts import Hold
 from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.ids import JobId, NodeName, PoolName, QueueName, TenantName
 from penstock.core.model.jobs import Job
+from penstock.core.model.matching import KnownSpeeds
 from penstock.core.order.expected_power import PoolPowers
 from penstock.core.order.usage_over_time import UsageOverTime
 from penstock.core.order.walk import PendingJobs
@@ -59,6 +60,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """What one device in use is expected to draw (mW), by pool and model; of pools with a limit of power."""
     leaving: tuple[NodeName, ...] = ()
     """Nodes of which it is known when they go, by name."""
+    model_speeds: KnownSpeeds = KnownSpeeds()
+    """How fast jobs of each kind were on device models, where a pool goes by that."""
     changes: Sequence[NodeName] = ()
     """Nodes in the order in which their free capacity changed; the first `changes_count` count here."""
     changes_count: int = 0
@@ -102,6 +105,7 @@ def take_snapshot(state: State) -> Snapshot:
         powers=indexes.powers.means(),
         pool_powers=indexes.powers.expected(state.config, indexes.nodes),
         leaving=tuple(sorted(indexes.leaving)),
+        model_speeds=indexes.model_speeds.cut() if state.config.matching else KnownSpeeds(),
         changes=indexes.changes,
         changes_count=len(indexes.changes),
         held=held,

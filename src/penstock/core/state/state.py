@@ -29,6 +29,7 @@ from penstock.core.state.identity import Identity
 from penstock.core.state.image import Image as Image
 from penstock.core.state.indexes import Indexes
 from penstock.core.state.live_jobs import LiveJobs
+from penstock.core.state.model_speeds import ModelSpeeds
 from penstock.core.state.nodes import NodeChange, changed, registered
 from penstock.core.state.past_runs import PastRuns
 from penstock.core.state.powers import Powers
@@ -89,6 +90,7 @@ class State:
             identity=self.identity,
             powers=self.indexes.powers.image(),
             past_runs=self.indexes.past_runs.image(),
+            model_speeds=self.indexes.model_speeds.image(),
         )
 
     @classmethod
@@ -106,7 +108,7 @@ class State:
         state._take_jobs(image)
         state.schedules = Schedules(image.schedules, state.jobs.values())
         state.indexes.requests, state.indexes.powers = Requests(*image.requests), Powers(image.powers)
-        state.indexes.past_runs = PastRuns(image.past_runs)
+        state.indexes.past_runs, state.indexes.model_speeds = PastRuns(image.past_runs), ModelSpeeds(image.model_speeds)
         state.indexes.rebuild(state.jobs, image.nodes, image.past_use, image.config)
         return state
 
@@ -182,6 +184,8 @@ class State:
                 after = saved(job, event, at_ms) if isinstance(event, ev.CheckpointSaved) else noted(job, event, at_ms)
                 self.jobs[job.id] = after
                 self.indexes.job_predicted(job, after)
+                if isinstance(event, ev.ProgressNoted):
+                    self.indexes.model_speeds.add(after)
             case ev.StartsEstimated() | ev.CapacityRequested() | ev.AccessNoted():
                 pass
             case ev.RunTimesPredicted():
@@ -375,7 +379,7 @@ class State:
 
     def _job_requeued(self, event: ev.JobRequeued, record: ev.Record) -> None:
         job = self.jobs[event.job_id]
-        infrastructure = event.reason in ("lost", "hung")
+        infrastructure, resized = event.reason in ("lost", "hung"), event.reason in ("resized", "moved")
         job = replace(
             job,
             state=tables.job_step(job.state, "requeued"),
@@ -383,11 +387,11 @@ class State:
             not_before_ms=event.not_before_ms,
             retries_used=job.retries_used + event.counts_as_retry,
             infrastructure_failures=job.infrastructure_failures + infrastructure,
+            room_made=resized,
+            room=job.room if resized else (),
+            goes_on=resized,
         )
-        resized = event.reason in ("resized", "moved")
-        job = replace(
-            job, class_id=self.indexes.intern(request_class(job, self.config)), room_made=resized, goes_on=resized
-        )
+        job = replace(job, class_id=self.indexes.intern(request_class(job, self.config)))
         self.jobs[job.id] = job
         self.indexes.job_waits(job, self.jobs)
         if resized:

@@ -146,7 +146,7 @@ def replicas_of(job: Job) -> tuple[Replica, ...]:
     return job.attempt.replicas
 
 
-Happening = Literal[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+Happening = Literal[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
 """Kinds of entries of the agenda, in the order in which those of one moment come."""
 ENDED: Happening = 0
 LEFT: Happening = 1
@@ -160,3 +160,4 @@ TIME: Happening = 8
 MEASURED: Happening = 9
 EPOCH: Happening = 10
 REPORTED: Happening = 11
+NOTED: Happening = 12

@@ -28,6 +28,7 @@ from penstock.sim.replay import life as on
 from penstock.sim.replay.counters import Meter
 from penstock.sim.replay.execution_model import FULL_SPEED, Physics, speed_of
 from penstock.sim.replay.life import DONE, FAILED, KILLED, SAVED, Life, ReplayStuck, SimulatedRun, born, replicas_of
+from penstock.sim.replay.reporting import ReportedRuns
 from penstock.sim.replay.sharing import SharedRuns
 from penstock.sim.replay.training import CUT_OFF, TrainingRuns
 from penstock.traces.model import TraceJob, Work
@@ -83,6 +84,7 @@ class Simulation:
         self._forecaster: Forecaster | None = None
         self._training = TrainingRuns(self.lives, self._current, self.push)
         self._sharing = SharedRuns(self.lives, self.meter, self._current, self.push, self._training.go_on)
+        self._reported = ReportedRuns(self.lives, self._current, self.push)
         self._of_programs: dict[on.Happening, Callable[..., None]] = {
             on.ENDED: self._ends,
             on.LEFT: self._leaves,
@@ -90,6 +92,7 @@ class Simulation:
             on.MEASURED: self._sharing.measured,
             on.EPOCH: self._training.epoch_ends,
             on.REPORTED: self._training.reported,
+            on.NOTED: self._reported.noted,
         }
         self._react: dict[type[ev.Event], Callable[[Transaction, Any], None]] = {
             ev.AttemptAllocated: self._allocated,
@@ -161,7 +164,7 @@ class Simulation:
             self._settle(tx)
             if self.plan_clock.due(now_ms) and self._decided(now_ms):
                 indexes = self.state.indexes
-                if indexes.pending or indexes.elastic or indexes.suspended:
+                if indexes.pending or indexes.elastic or indexes.suspended or self.state.config.moves_models:
                     self._cycle(now_ms)
                 else:  # a cycle would decide nothing
                     self.plan_clock.skip()
@@ -312,8 +315,8 @@ class Simulation:
         ranks = range(len(replicas_of(tx.state.jobs[job_id])))
         tx.emit_alike([ev.ReplicaStarted(job_id, number, Rank(rank)) for rank in ranks])
         self._begin(tx.state.jobs[job_id], self.lives[job_id], tx.now_ms, restored=number == 1)
-        self._sharing.begins(tx, job_id, run)
-        self._training.begins(tx, job_id, run)
+        for runs in (self._sharing, self._training, self._reported):
+            runs.begins(tx, job_id, run)
 
     def _begin(self, job: Job, known: Life, now_ms: int, *, restored: bool) -> None:
         """Begin the work; put its end and its time limit on the agenda."""

@@ -1,0 +1,325 @@
+"""Device models in a cycle: which of the jobs that start get which model, and which running jobs move to another one.
+
+The walk over the queues has decided who starts: order, fairness and quotas are its. Here only places change. Jobs that
+start are exchanged among each other and into free places; then running jobs that can save, where what they gain
+together over their expected rest is worth more than their restarts. Nobody gets a slower model for a job of another
+tenant, or of another priority. What is not known of a job's speeds changes nothing about it, but that a model of which
+nothing is known counts like its best one when it starts: so every model is tried once.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from penstock.core.cycle.workspace import Workspace
+from penstock.core.elastic.exchange import Candidate, Exchange, Move, Shape
+from penstock.core.elastic.model_rates import SCALE, Rates, rates_of
+from penstock.core.model.cluster import Pool
+from penstock.core.model.ids import JobId, PoolName
+from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
+from penstock.core.model.plan import Preemption
+from penstock.core.model.resources import DeviceAsk
+from penstock.core.order.ranks import expected_ms
+from penstock.core.place.backfill import held_places
+from penstock.core.place.fit import capacity, needs_of
+from penstock.core.place.gang import GangPlacer
+from penstock.core.preempt.consolidate import can_move
+from penstock.core.preempt.victims import shrink_cost
+from penstock.core.state.expected_end import told_rest_ms
+
+JOBS_MAX = 256
+"""Jobs of one tenant and priority in one pool that are exchanged with each other in one cycle."""
+CHAINS_MAX = 64
+"""Chains of moves that are tried among them in one cycle."""
+HYSTERESIS_MILLI = 1_500
+"""A move must gain the cost of its restart and half as much again: as growth does (`ElasticSettings`)."""
+
+Peers = tuple[str, int]
+"""Tenant and priority: jobs that may be slowed down for each other."""
+
+
+def match_models(workspace: Workspace, chosen: set[JobId]) -> "ModelMatch":
+    """Return the exchange of a cycle, made in its workspace; in most pools there is none.
+
+    Args:
+        chosen: running jobs that this cycle decided about already; those that move are added.
+    """
+    matched = ModelMatch(workspace)
+    if workspace.snapshot.config.matching:
+        waiting = {job.id: job for _, _, jobs in workspace.snapshot.classes for job in jobs}
+        matched.match(waiting, chosen)
+        chosen.update(matched.rooms)
+    return matched
+
+
+class ModelMatch:
+    """Exchanges the places of one cycle between device models."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace, self._snapshot, self._now_ms = workspace, workspace.snapshot, workspace.now_ms
+        self._cluster, self._tree, self._settings = workspace.cluster, workspace.tree, workspace.settings
+        self.preemptions: list[Preemption] = []
+        self.rooms: dict[JobId, tuple[ReplicaPlace, ...]] = {}
+        """Where those that move are to go on."""
+        self.again_ms = 0
+        """When the first job may move that has run too short a time by now (unix ms); 0: none would."""
+        self.moving: set[PoolName] = set()
+        """Pools in which jobs move."""
+        self._pools = self._mixed_pools()
+        self._accepted: dict[tuple[PoolName, DeviceAsk], tuple[str, ...]] = {}
+
+    def _mixed_pools(self) -> dict[PoolName, tuple[Pool, tuple[str, ...]]]:
+        """Return the pools that match models and have several, with these."""
+        found = {}
+        for name, pool in self._snapshot.config.matching.items():
+            shapes = (shape for shape in self._cluster.table.kinds if shape.pool == name)
+            models = tuple(sorted({device.model for shape in shapes for device in shape.devices}))
+            if len(models) > 1:
+                found[name] = (pool, models)
+        return found
+
+    def match(self, jobs: Mapping[JobId, Job], untouchable: Collection[JobId]) -> None:
+        """Exchange places: of the starts of this cycle first, then of running jobs.
+
+        Args:
+            jobs: waiting jobs by id, those that start among them.
+            untouchable: running jobs that this cycle decided about already.
+        """
+        for name, (pool, models) in self._pools.items():
+            for group in self._starting(name, jobs):
+                self._exchange_starts(pool, models, group)
+            if pool.models.moves:
+                for peers in self._movable(name, untouchable):
+                    self._exchange_running(pool, models, peers)
+
+    # Jobs that start.
+
+    def _starting(self, pool: PoolName, jobs: Mapping[JobId, Job]) -> Iterable[dict[JobId, tuple[int, Job]]]:
+        """Return jobs that start by peers, in the order in which the first of them started."""
+        found: dict[Peers, dict[JobId, tuple[int, Job]]] = {}
+        for at, start in enumerate(self._workspace.starts):
+            job = jobs.get(start.job_id)
+            if job is None or start.choice or start.ask.pool != pool or start.places == job.room:
+                continue  # where it was to go on is decided
+            if _by_model(start.ask):
+                peers = found.setdefault((job.spec.tenant, job.spec.priority), {})
+                if len(peers) < JOBS_MAX:
+                    peers[job.id] = (at, job)
+        return found.values()
+
+    def _exchange_starts(self, pool: Pool, models: Sequence[str], group: Mapping[JobId, tuple[int, Job]]) -> None:
+        candidates, starts = [], self._workspace.starts
+        for at, job in group.values():
+            values = self._values(pool, models, job, start=True)
+            held = self._model_of(starts[at].places)
+            if values and (held in values or not held):
+                values.setdefault("", min(values.values()) - 1)  # on several models it is as slow as on the slowest
+                candidates.append(Candidate(job.id, _shape(starts[at].ask), held, values))
+        if not candidates:
+            return
+        asks = {one.id: starts[group[JobId(one.id)][0]].ask for one in candidates}
+        exchange = Exchange(candidates, lambda shape, model: self._room(asks, candidates, shape, model))
+        for _ in range(CHAINS_MAX):
+            if not (moves := exchange.next()):
+                return
+            taken = {JobId(m.id): starts[group[JobId(m.id)][0]].places for m in moves}
+            gangs = {JobId(m.id): (group[JobId(m.id)][1], starts[group[JobId(m.id)][0]].ask) for m in moves}
+            found = self._placed(moves, gangs, {i: tuple(enumerate(places)) for i, places in taken.items()})
+            if found is None:
+                exchange.refused(moves)
+                continue
+            exchange.made(moves)
+            for job_id, places in found.items():
+                at = group[job_id][0]
+                starts[at] = replace(starts[at], places=places)
+
+    # Running jobs.
+
+    def _movable(self, pool: PoolName, untouchable: Collection[JobId]) -> Iterable[list[Job]]:
+        """Return running jobs that can go on elsewhere, by peers; highest priority first."""
+        found: dict[Peers, list[Job]] = {}
+        for job in self._snapshot.running.values():
+            attempt = job.attempt
+            if attempt is None or job.id in untouchable or job.placed.pool != pool or attempt.choice:
+                continue
+            if attempt.pairing is not None or job.spec.ask.elastic or job.spec.tenant in self._snapshot.held:
+                continue
+            if not can_move(job) or not _by_model(job.spec.ask):
+                continue
+            found.setdefault((job.spec.tenant, job.spec.priority), []).append(job)
+        order = sorted(found, key=lambda peers: (-peers[1], peers[0]))
+        return [sorted(found[peers], key=lambda job: job.id)[:JOBS_MAX] for peers in order]
+
+    def _exchange_running(self, pool: Pool, models: Sequence[str], jobs: Sequence[Job]) -> None:
+        candidates = []
+        for job in jobs:
+            attempt = job.attempt
+            assert attempt is not None
+            held = self._model_of([replica.place for replica in attempt.replicas])
+            values = self._values(pool, models, job, start=False, held=held)
+            if len(values) > 1 and held in values:
+                candidates.append(Candidate(job.id, _shape(job.spec.ask), held, values))
+        if not candidates:
+            return
+        by_id = {job.id: job for job in jobs}
+        asks = {one.id: by_id[JobId(one.id)].spec.ask for one in candidates}
+        exchange = Exchange(candidates, lambda shape, model: self._room(asks, candidates, shape, model))
+        for _ in range(CHAINS_MAX):
+            if not (moves := exchange.next()):
+                return
+            until_ms = max(self._settled_ms(pool, by_id[JobId(move.id)]) for move in moves)
+            if until_ms > self._now_ms:
+                self.again_ms = min(self.again_ms or until_ms, until_ms)
+                exchange.made(moves, fixed=True)
+            elif self._move(moves, by_id):
+                exchange.made(moves, fixed=True)
+            else:
+                exchange.refused(moves)
+
+    def _settled_ms(self, pool: Pool, job: Job) -> int:
+        """Return from when the job may move again: this bounds its moves of an hour."""
+        assert job.attempt is not None
+        return (job.attempt.running_ms or self._now_ms) + pool.models.pause_ms
+
+    def _move(self, moves: Sequence[Move], by_id: Mapping[JobId, Job]) -> bool:
+        """Ask running jobs to save and go on at places on other models; False where these cannot be had."""
+        gangs = {JobId(m.id): (by_id[JobId(m.id)], by_id[JobId(m.id)].ask) for m in moves}
+        mark = self._cluster.mark()
+        found = self._placed(moves, gangs, {job_id: held_places(job) for job_id, (job, _) in gangs.items()})
+        self._cluster.rollback(mark)
+        if found is None:
+            return False
+        for job_id, places in found.items():
+            job, ask = gangs[job_id]
+            assert job.attempt is not None
+            self.rooms[job_id] = places
+            self.moving.add(ask.pool)
+            cost = shrink_cost(job, self._settings)
+            self.preemptions.append(Preemption(job_id, job.attempt.number, job_id, cost, "model"))
+            GangPlacer(ask, self._cluster, job.spec.tenant).put_at(places)  # where they are free nothing else goes
+        return True
+
+    # Both.
+
+    def _placed(
+        self,
+        moves: Sequence[Move],
+        gangs: Mapping[JobId, tuple[Job, GangAsk]],
+        held: Mapping[JobId, tuple[tuple[int, ReplicaPlace], ...]],
+    ) -> dict[JobId, tuple[ReplicaPlace, ...]] | None:
+        """Take places of each job on its new model in place of those held; take nothing where one does not get them."""
+        mark, charged = self._cluster.mark(), []
+        for job_id, (job, ask) in gangs.items():
+            self._cluster.put_back(ask, held[job_id])
+            charged.append((job, self._demand(ask, [place for _, place in held[job_id]]), -1))
+        for job, demand, sign in charged:
+            self._charge(job, demand, sign)
+        found: dict[JobId, tuple[ReplicaPlace, ...]] = {}
+        for move in moves:
+            job, ask = gangs[JobId(move.id)]
+            gang = on_model(job.next_ask(ask), move.model)
+            places = GangPlacer(gang, self._cluster, job.spec.tenant).put()
+            demand = self._demand(ask, places) if places is not None else ()
+            account = self._tree.account(job.spec.queue, job.spec.tenant)
+            if places is None or account is None or not self._tree.charge_within(account, demand):
+                self._cluster.rollback(mark)
+                for other, amounts, sign in reversed(charged):
+                    self._charge(other, amounts, -sign)
+                return None
+            charged.append((job, demand, 1))
+            found[job.id] = places
+        return found
+
+    def _demand(self, ask: GangAsk, places: Sequence[ReplicaPlace]) -> tuple[int, ...]:
+        return self._tree.demand_of(ask, places, self._snapshot.nodes)
+
+    def _charge(self, job: Job, demand: tuple[int, ...], sign: int) -> None:
+        account = self._tree.account(job.spec.queue, job.spec.tenant)
+        if account is not None:
+            self._tree.charge(account, demand, sign)
+
+    def _room(self, asks: Mapping[int, GangAsk], jobs: Sequence[Candidate], shape: Shape, model: str) -> bool:
+        """Return whether the devices for one more job of a shape are free on a model."""
+        ask = next(asks[job.id] for job in jobs if job.shape == shape)
+        need, left = needs_of(on_model(ask, model))[0][0], ask.replicas
+        for state in self._cluster.states_in_use(rich=True):
+            free = self._cluster.table.frees[state]
+            if free.shape.pool == ask.pool and left > 0:
+                left -= capacity(need, free, left) * self._cluster.count(state)
+        return left <= 0
+
+    def _model_of(self, places: Sequence[ReplicaPlace]) -> str:
+        """Return the model of all these devices; empty where there are several."""
+        nodes = self._snapshot.nodes
+        models = {nodes[p.node].spec.devices[i].model for p in places for i in p.devices if p.node in nodes}
+        return models.pop() if len(models) == 1 else ""
+
+    def _values(self, pool: Pool, models: Sequence[str], job: Job, *, start: bool, held: str = "") -> dict[str, int]:
+        """Return what each model that the job accepts is worth to it: speed per cost, `SCALE` for the best.
+
+        Of a running job less its restart; {} where nothing is known that would tell models apart.
+        """
+        accepted = self._accepts(pool, models, job.spec.ask)
+        known = self._snapshot.model_speeds
+        rates = rates_of(job, known.of(job.spec, job.user), pool.speeds, known.usual, accepted)
+        if not rates:
+            return {}
+        costs = {model: cost for model, _, cost in pool.speeds}
+        worth = {model: 1000 * rate.rate // max(1, costs.get(model, 1000)) for model, rate in rates.items()}
+        best = max(worth.values())
+        values = {model: SCALE * one // best for model, one in worth.items()}
+        if start:
+            return {**dict.fromkeys(accepted, SCALE), **values}
+        return {model: one if model == held else self._less_restart(job, rates, held, model, one)
+                for model, one in values.items()}  # fmt: skip
+
+    def _less_restart(self, job: Job, rates: Rates, held: str, model: str, value: int) -> int:
+        """Return the value of another model with a restart before: over the job's expected rest there.
+
+        Who gets the slower one will want to come back: that is a second restart.
+        """
+        if held not in rates:
+            return value
+        rest_ms = max(1, self._rest_ms(job) * rates[held].rate // rates[model].rate)
+        times = 1 if rates[model].rate > rates[held].rate else 2
+        cost_ms = times * (
+            job.progress.restart_ms or self._settings.checkpoint_cost_ms + self._settings.restart_cost_ms
+        )
+        return value * rest_ms // (rest_ms + cost_ms * HYSTERESIS_MILLI // 1000)
+
+    def _rest_ms(self, job: Job) -> int:
+        """Return how long the job is expected to go on where it is; where unknown, as long as it has run."""
+        told_ms = told_rest_ms(job, self._now_ms)
+        if told_ms is not None:
+            return told_ms
+        ran_ms = job.attempt.worked_ms(self._now_ms) if job.attempt is not None else 0
+        length_ms = expected_ms(job)
+        return max(0, length_ms - ran_ms) if length_ms else ran_ms
+
+    def _accepts(self, pool: Pool, models: Sequence[str], ask: GangAsk) -> tuple[str, ...]:
+        """Return the models of which a device qualifies for every replica."""
+        wanted = ask.each.devices
+        assert wanted is not None
+        known = self._accepted.get((pool.name, wanted))
+        if known is None:
+            shapes = [shape for shape in self._cluster.table.kinds if shape.pool == pool.name]
+            devices = [device for shape in shapes for device in shape.devices if wanted.accepts(device) is None]
+            known = self._accepted[pool.name, wanted] = tuple(sorted({d.model for d in devices} & set(models)))
+        return known
+
+
+def on_model(ask: GangAsk, model: str) -> GangAsk:
+    """Return the gang with all its devices of one model."""
+    wanted = ask.each.devices
+    assert wanted is not None
+    return replace(ask, each=replace(ask.each, devices=replace(wanted, models=(model,))))
+
+
+def _by_model(ask: GangAsk) -> bool:
+    """Whether the gang's devices are whole, and asked for by one kind of replica."""
+    wanted = ask.each.devices
+    return wanted is not None and wanted.whole and not ask.others
+
+
+def _shape(ask: GangAsk) -> Shape:
+    return (ask.replicas, ask.each.device_count)
