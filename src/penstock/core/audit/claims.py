@@ -6,7 +6,9 @@ from msgspec.structs import replace
 
 from penstock.core.audit.types import Check
 from penstock.core.elastic.reported import RULES, utilisation_of
+from penstock.core.elastic.restarts import restarts_lately
 from penstock.core.model import events as ev
+from penstock.core.model.batching import REBALANCE, ElasticRule
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.model.plan import Plan, Preemption
@@ -27,8 +29,8 @@ from penstock.core.state.snapshot import Snapshot
 from penstock.core.state.usage import whole_total
 
 _DEVICES = 0
-_RESIZING = ("shrink", "grow", "idle")
-_OWN = ("grow", "idle", "elsewhere", "model")
+_RESIZING = ("shrink", "grow", "idle", REBALANCE)
+_OWN = ("grow", "idle", "elsewhere", "model", REBALANCE)
 """Rules by which a job leaves for its own sake."""
 PlanAgain = Callable[[Snapshot, int], Plan]
 
@@ -219,7 +221,21 @@ class _Case:
             return held > least, f"it held {held} replicas and can run with {least}"
         if self.event.rule == "idle":
             return self._idle(held, least)
+        if self.event.rule == REBALANCE:
+            return self._rebalanced(held, least, most)
         return holding < most, f"it held {holding} replicas and may have {most}"
+
+    def _rebalanced(self, held: int, least: int, most: int) -> Answer:
+        per_hour = self.pool_rule().restarts_per_hour
+        lately = restarts_lately(self.victim.changes_ms, self.now_ms)
+        size = next((len(room.places) for room in self.event.rooms if room.job_id == self.victim.id), 0)
+        text = f"it held {held} replicas and gets {size}, of {least} to {most}; "
+        text += f"restarted {lately} times in the hour before, {per_hour} are allowed"
+        return lately < per_hour and (size == 0 or least <= size <= most), text
+
+    def pool_rule(self) -> ElasticRule:
+        pool = self.snapshot.config.pool_by_name.get(self.victim.spec.ask.pool)
+        return pool.elastic if pool is not None else ElasticRule()
 
     def _idle(self, held: int, least: int) -> Answer:
         seen = utilisation_of(self.victim, self.now_ms)

@@ -29,7 +29,7 @@ from penstock.core.state.snapshot import Snapshot, take_snapshot
 from penstock.core.state.state import State
 from penstock.core.state.suspension import CANNOT_FREEZE, TOO_LONG
 
-Decision = ev.AttemptAllocated | ev.AttemptStopRequested | ev.AttemptResumed
+Decision = ev.AttemptAllocated | ev.AttemptStopRequested | ev.AttemptResumed | ev.BatchChosen
 
 
 class RederivedPlan(msgspec.Struct, frozen=True):
@@ -133,6 +133,7 @@ class _Auditor:
         plan = verify(proposed, self._state)
         indexes = [
             *map(_start_key, plan.starts),
+            *(("batch", change.job_id, change.attempt, change.batch) for change in plan.batches),
             *(("resume", resume.job_id, resume.attempt) for resume in plan.resumes),
             *(_stop_key(stop, self._state) for stop in plan.preemptions),
         ]
@@ -187,6 +188,9 @@ def _ruling(record: ev.Record, state: State) -> Ruling:
     if isinstance(event, ev.AttemptResumed):
         text = f"attempt {event.attempt} resumes where it was"
         return Ruling(record.seq, record.time_ms, "resume", event.job_id, event.attempt, text, "resume")
+    if isinstance(event, ev.BatchChosen):
+        text = f"attempt {event.attempt} goes on with a batch of {event.batch.local} samples a replica and pass"
+        return Ruling(record.seq, record.time_ms, "batch", event.job_id, event.attempt, text, "batch")
     assert isinstance(event, ev.AttemptStopRequested)
     text = f"attempt {event.attempt} asked to leave ({event.reason})"
     other = event.beneficiary
@@ -203,21 +207,35 @@ _Key = tuple[object, ...]
 
 
 def _start_key(start: Start) -> _Key:
-    return ("start", start.job_id, start.attempt, start.places, start.choice, start.rule, start.waited_ms)
+    key = start.job_id, start.attempt, start.places, start.choice, start.rule, start.waited_ms
+    return ("start", *key, start.batch)
 
 
 def _stop_key(stop: Preemption, state: State) -> _Key:
     grace_ms = state.jobs[stop.victim].spec.grace_ms
-    return ("stop", stop.victim, stop.attempt, stop.beneficiary, stop.cost, stop.rule, stop_reason(stop), grace_ms)
+    return (
+        "stop",
+        stop.victim,
+        stop.attempt,
+        stop.beneficiary,
+        stop.cost,
+        stop.rule,
+        stop_reason(stop),
+        grace_ms,
+        stop.rooms,
+    )
 
 
 def _told_key(event: Decision) -> _Key:
     if isinstance(event, ev.AttemptAllocated):
-        return ("start", event.job_id, event.attempt, event.places, event.choice, event.rule, event.waited_ms)
+        key = event.job_id, event.attempt, event.places, event.choice, event.rule, event.waited_ms
+        return ("start", *key, event.batch)
     if isinstance(event, ev.AttemptResumed):
         return ("resume", event.job_id, event.attempt)
+    if isinstance(event, ev.BatchChosen):
+        return ("batch", event.job_id, event.attempt, event.batch)
     about = (event.job_id, event.attempt, event.beneficiary, event.cost)
-    return ("stop", *about, event.rule, event.reason, event.grace_ms)
+    return ("stop", *about, event.rule, event.reason, event.grace_ms, event.rooms)
 
 
 def _instead(event: Decision, plan: Plan, *, alone: bool) -> str:

@@ -34,7 +34,7 @@ class Ruling(msgspec.Struct, frozen=True, omit_defaults=True):
     seq: int
     """Of the record of the decision."""
     time_ms: int
-    kind: Literal["start", "resume", "stop", "close", "shut"]
+    kind: Literal["start", "resume", "batch", "stop", "close", "shut"]
     """The last two are of nodes: closed for failures, or shut to a tenant for the claims of its jobs."""
     job_id: JobId
     """0 where it is about a node."""

@@ -3,9 +3,10 @@
 from itertools import dropwhile, islice
 from typing import NamedTuple
 
+from penstock.core.cycle.batches import batch_changes, with_batches
 from penstock.core.cycle.bulk import start_in_bulk
-from penstock.core.cycle.grow import ElasticGrowth
 from penstock.core.cycle.match import ModelMatch, match_models
+from penstock.core.cycle.resizing import Resizing
 from penstock.core.cycle.resume import Resumer
 from penstock.core.cycle.strategy import Strategy
 from penstock.core.cycle.windows import keep_windows
@@ -61,6 +62,7 @@ class Cycle:
         self._failed: dict[Alike, tuple[Moment, WaitCode, JobId | None]] = {}
         """The last failure of jobs that are alike: when, its code and its blocker."""
         self._shortages: dict[AlikeButSize, _Shortage] = {}
+        self._resizing = Resizing(workspace)
 
     def run(self) -> Plan:
         # 1. Keep the nodes of reserved windows for their tenants, and nodes that go from jobs that have to stay.
@@ -82,10 +84,10 @@ class Cycle:
         self._resumer.resume_rest(self._preemptor.chosen)
         # 8. Give jobs the device models that suit them, where their pool has several.
         matched = match_models(self._workspace, self._preemptor.chosen)
-        # 9. Give idle devices to elastic jobs.
-        growth = self._grow(matched)
+        # 9. Choose the sizes of elastic jobs.
+        self._resizing.run(self._preemptor, matched.moving)
         # 10. Put the plan together.
-        return self._assemble(growth, matched)
+        return self._assemble(matched)
 
     def _walk(self) -> None:
         while (cursor := self._order.peek()) is not None:
@@ -141,43 +143,37 @@ class Cycle:
             return False
         return lowest_within_guarantee(cursor.leaf, self._order.demand(cursor)) is not None
 
-    def _grow(self, matched: ModelMatch) -> ElasticGrowth:
-        growth, workspace = ElasticGrowth(self._workspace.context), self._workspace
-        if workspace.elastic or self._snapshot.elastic:
-            busy = (
-                self._reservations.busy | {job.spec.ask.pool for job in self._snapshot.beneficiaries} | matched.moving
-            )
-            growth.grow(workspace.starts, workspace.elastic, busy, self._making_room(), self._preemptor.chosen)
-        return growth
-
-    def _assemble(self, growth: ElasticGrowth, matched: ModelMatch) -> Plan:
+    def _assemble(self, matched: ModelMatch) -> Plan:
+        resizing = self._resizing
+        for job, victims in resizing.put_off:
+            self._verdicts.setdefault(job.class_id, Verdict("making_room", job.id, victims=victims))
+        orders = (
+            *self._preemptor.preemptions,
+            *self._resumer.preemptions,
+            *matched.preemptions,
+            *resizing.preemptions,
+        )
         return Plan(
             self._snapshot.seq,
-            tuple(self._workspace.starts),
-            (*self._preemptor.preemptions, *self._resumer.preemptions, *matched.preemptions, *growth.preemptions),
+            with_batches(resizing.starts, self._workspace.batched, resizing.sizing),
+            orders,
             self._verdicts,
-            {**self._preemptor.held, **matched.rooms},
+            {**self._preemptor.held, **matched.rooms, **resizing.held},
             tuple(self._reservations.reserved),
             now_ms=self._now_ms,
             strategy=f"{self._strategy.name}: {self._strategy.why}",
             pause_ms=self._strategy.batching_window_ms,
-            again_ms=self._again_ms(growth, matched),
+            again_ms=self._again_ms(matched),
             resumes=tuple(self._resumer.resumes),
+            batches=batch_changes(self._snapshot, resizing.sizing, {order.victim for order in orders}),
             problems=tuple(f"policy {name}: {text}" for name, text in sorted(self._order.broken.items())),
         )
 
-    def _making_room(self) -> set[PoolName]:
-        """Pools with a pending preemption: their free capacity is already promised."""
-        started = {start.job_id for start in self._workspace.starts}
-        waiting = [job for job in self._snapshot.beneficiaries if job.id not in started]
-        leaving = (self._snapshot.running[p.victim] for p in self._preemptor.preemptions)
-        return {job.spec.ask.pool for job in (*waiting, *leaving)}
-
-    def _again_ms(self, growth: ElasticGrowth, matched: ModelMatch) -> int:
+    def _again_ms(self, matched: ModelMatch) -> int:
         """Return when time alone may change the decisions."""
         if self._workspace.full and any(v.code == "cycle_full" for v in self._verdicts.values()):
             return self._now_ms
-        moments = [self._preemptor.again_ms, growth.again_ms, matched.again_ms]
+        moments = [self._preemptor.again_ms, self._resizing.again_ms, matched.again_ms]
         if self._verdicts:
             moments += [job.not_before_ms for _, job in self._order.backing_off]
             moments += [ms for kept in self._snapshot.config.reservations for ms in (kept.start_ms, kept.end_ms)]
@@ -199,12 +195,16 @@ class Cycle:
         classes = {class_id: key for class_id, key, _ in self._snapshot.classes} if beneficiaries else {}
         entered = {job.id for job in beneficiaries if self._enter_room(job, classes[job.class_id])}
         apart = [(job, classes[job.class_id]) for job in beneficiaries if job.id not in entered]
+        kept = self._preemptor.keep_rounds()
         for job, key in apart:
-            if job.room:
+            if job.room and job.id not in kept:
                 self._preemptor.keep_room(job, key, self._workspace.shapes(key)[0])
         self._preemptor.keep_rooms_of_movers()
         for job, key in apart:
-            self._keep_room(job, key)
+            if job.id in kept:
+                self._waits_for_room(job, kept[job.id])
+            else:
+                self._keep_room(job, key)
 
     def _enter_room(self, job: Job, key: RequestClass) -> bool:
         """Start a beneficiary where it was planned, if all these places are free."""
@@ -314,6 +314,7 @@ class Cycle:
             return True
         if claim:
             return False
+        self._resizing.waits(job, key)
         kept = bool(self._holds) and self._workspace.fits_unkept(key)
         blocker = self._holds.blocker() if kept else None
         code: WaitCode = "kept_back" if kept else "no_fit"

@@ -9,21 +9,19 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from penstock.core.cycle.sizing import Sizing
 from penstock.core.elastic.allocate import allocate
-from penstock.core.elastic.reported import curve_told, largest_useful, shrink_due, shrink_due_ms
+from penstock.core.elastic.reported import shrink_due, shrink_due_ms
+from penstock.core.elastic.restarts import restart_cost_ms
 from penstock.core.elastic.worth import ElasticJob, Places
 from penstock.core.model.ids import JobId, PoolName
-from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
+from penstock.core.model.jobs import Job, ReplicaPlace
 from penstock.core.model.plan import Preemption, Start
-from penstock.core.model.quantities import split_resource
-from penstock.core.order.queues import QueueNode
-from penstock.core.order.ranks import expected_ms
 from penstock.core.place.backfill import held_places
 from penstock.core.place.fit import capacity, needs_of
 from penstock.core.place.gang import put_gang
 from penstock.core.preempt.context import CycleContext
 from penstock.core.preempt.victims import shrink_cost
-from penstock.core.state.expected_end import told_rest_ms
 
 ROUNDS_MAX = 64
 """Elastic jobs of one pool that are weighed against each other in one cycle."""
@@ -32,12 +30,10 @@ ROUNDS_MAX = 64
 class ElasticGrowth:
     """Gives idle devices of one cycle to elastic jobs."""
 
-    def __init__(self, context: CycleContext) -> None:
+    def __init__(self, context: CycleContext, sizing: Sizing) -> None:
         self._snapshot, self._now_ms, self._cluster, self._tree, _ = context
-        self._settings = context.settings
+        self._settings, self._sizing = context.settings, sizing
         self.preemptions: list[Preemption] = []
-        self.again_ms = 0
-        """When the first job that changed its size lately may change it again (unix ms); 0: none did."""
 
     def grow(
         self,
@@ -46,6 +42,7 @@ class ElasticGrowth:
         busy: set[PoolName],
         making_room: set[PoolName],
         untouchable: set[JobId],
+        apart: set[PoolName],
     ) -> None:
         """Enlarge elastic starts in place, and ask running jobs to go on larger, or smaller where they mostly wait.
 
@@ -55,22 +52,24 @@ class ElasticGrowth:
             busy: pools in which a job waits for capacity.
             making_room: pools with a pending preemption: nothing there grows, not even a job that starts.
             untouchable: running jobs that this cycle decided about already.
+            apart: pools whose sizes are chosen elsewhere.
         """
         fresh = {start.job_id: i for i, start in enumerate(starts) if start.job_id in jobs}
         pools: dict[PoolName, list[ElasticJob]] = {}
         for job_id, at in sorted(fresh.items()):
             start = starts[at]
-            if start.choice == 0 and start.ask.pool not in making_room:
+            if start.choice == 0 and start.ask.pool not in making_room and start.ask.pool not in apart:
                 self._offer(pools, jobs[job_id], start.places, restart_ms=0)
         for job_id in self._snapshot.elastic:
             job = self._snapshot.running[job_id]
-            may_grow = job.spec.ask.pool not in busy
-            if job_id in untouchable or not (may_grow or self._settings.elastic_shrink_idle) or not self._settled(job):
+            pool, may_grow = job.spec.ask.pool, job.spec.ask.pool not in busy
+            if not job.spec.ask.elastic or job_id in untouchable or pool in apart:
+                continue
+            if not (may_grow or self._settings.elastic_shrink_idle) or not self._sizing.settled(job):
                 continue
             if not self._shrinks(job) and may_grow:
                 places = tuple(place for _, place in held_places(job))
-                cost_ms = self._settings.checkpoint_cost_ms + self._settings.restart_cost_ms
-                self._offer(pools, job, places, restart_ms=cost_ms)
+                self._offer(pools, job, places, restart_ms=restart_cost_ms(job, self._settings))
         for pool in sorted(pools):
             found = pools[pool][:ROUNDS_MAX]
             target = allocate(found, self._idle(found, {**self._snapshot.running, **jobs}), rebalance=False)
@@ -83,16 +82,6 @@ class ElasticGrowth:
                     else:
                         self._ask(self._snapshot.running[number], target.sizes[number])
 
-    def _settled(self, job: Job) -> bool:
-        """Whether the job has run long enough at its size to be changed again."""
-        attempt = job.undisturbed
-        if attempt is None or not attempt.running_ms or attempt.choice or job.protected:
-            return False
-        until_ms = attempt.running_ms + self._settings.elastic_growth_period_ms
-        if until_ms > self._now_ms:
-            self.again_ms = min(self.again_ms or until_ms, until_ms)
-        return until_ms <= self._now_ms
-
     def _shrinks(self, job: Job) -> bool:
         """Ask a running job that mostly waits to go on with half of its replicas, where that is switched on."""
         found = shrink_due(job, self._now_ms) if self._settings.elastic_shrink_idle else None
@@ -103,7 +92,7 @@ class ElasticGrowth:
             self.preemptions.append(Preemption(job.id, job.attempt.number, job.id, cost, "idle"))
             return True
         due_ms = shrink_due_ms(job)
-        self.again_ms = min(self.again_ms or due_ms, due_ms)
+        self._sizing.again_ms = min(self._sizing.again_ms or due_ms, due_ms)
         return False
 
     def _offer(
@@ -115,62 +104,20 @@ class ElasticGrowth:
         for place in places:
             held[place.node] = held.get(place.node, 0) + 1
         counted: Places = tuple(sorted(held.items()))
-        most = self._most(job, sum(held.values()))
-        if each and most > sum(held.values()):
+        most = self._sizing.most(job, sum(held.values()))
+        if each and most > sum(held.values()) and self._sizing.mode(job) != "off":
             pools.setdefault(ask.pool, []).append(
                 ElasticJob(
                     id=job.id,
                     minimum=ask.replicas,
                     maximum=most,
-                    curve=curve_told(job),
+                    curve=self._sizing.learned(job).curve,
                     held=counted,
                     devices_each=each,
-                    rest_ms=self._rest_ms(job),
+                    rest_ms=self._sizing.rest_ms(job),
                     restart_cost_ms=restart_ms,
                 )
             )
-
-    def _rest_ms(self, job: Job) -> int:
-        """Return how long the job is expected to go on at its size; where unknown, as long as it has run."""
-        told_ms = told_rest_ms(job, self._now_ms)
-        if told_ms is not None:
-            return told_ms
-        length_ms = expected_ms(job)
-        ran_ms = job.attempt.worked_ms(self._now_ms) if job.attempt is not None else 0
-        return max(0, length_ms - ran_ms) if length_ms else ran_ms
-
-    def _most(self, job: Job, size: int) -> int:
-        """Return the largest size that the queues above the job, and its own numbers, allow."""
-        branch = self._account(job)
-        ask = job.spec.ask
-        if branch is None:
-            return size
-        low, high = size, largest_useful(job, self._settings, self._now_ms)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._tree.exceeded(branch, self._more(ask, middle - size)) is None:
-                low = middle
-            else:
-                high = middle - 1
-        return low
-
-    def _account(self, job: Job) -> QueueNode | None:
-        return self._tree.account(job.spec.queue, job.spec.tenant)
-
-    def _more(self, ask: GangAsk, replicas: int) -> tuple[int, ...]:
-        """Return the demand of `replicas` more of a gang; devices count for every model that they may be of."""
-        gang = replace(ask, replicas=replicas, replicas_max=0)
-        demand = list(self._tree.demand_of(gang, (), {}))
-        for i in self._tree.job_columns:
-            demand[i] = 0
-        wanted = ask.each.devices
-        for i, name in enumerate(self._tree.resources):
-            pool, name = split_resource(name)
-            if pool not in ("", gang.pool) or wanted is None or not name.startswith("devices:"):
-                continue
-            if not wanted.models or name[8:] in wanted.models:
-                demand[i] = gang.device_milli
-        return self._tree.with_power(tuple(demand), gang, most=True) if self._tree.power_columns else tuple(demand)
 
     def _idle(self, found: list[ElasticJob], jobs: dict[JobId, Job]) -> dict[str, int]:
         """Return idle devices by node that the first of these jobs could really use."""
@@ -186,9 +133,9 @@ class ElasticGrowth:
 
     def _larger(self, start: Start, job: Job, size: int) -> Start:
         """Return the start at the largest size up to `size` that really fits beside other jobs' growth."""
-        held, branch = len(start.places), self._account(job)
+        held, branch = len(start.places), self._sizing.account(job)
         assert branch is not None
-        size = min(size, self._most(job, held))
+        size = min(size, self._sizing.most(job, held))
         mark = self._cluster.mark()
         while size > held:
             self._cluster.put_back(start.ask, enumerate(start.places))
@@ -215,5 +162,5 @@ class ElasticGrowth:
             self._cluster.rollback(mark)
             return
         width = max(job.ask.device_total, len(attempt.replicas))
-        cost = width * (self._settings.checkpoint_cost_ms + self._settings.restart_cost_ms)
+        cost = width * restart_cost_ms(job, self._settings)
         self.preemptions.append(Preemption(job.id, attempt.number, job.id, cost, "grow"))

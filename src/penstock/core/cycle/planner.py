@@ -11,7 +11,7 @@ from penstock.core.cycle.cycle import Cycle
 from penstock.core.cycle.reservations import Openings
 from penstock.core.cycle.strategy import StrategySettings, strategy_of, strategy_settings
 from penstock.core.cycle.windows import has_to_stay, longest_stay_ms
-from penstock.core.cycle.workspace import Workspace
+from penstock.core.cycle.workspace import Speeds, Workspace
 from penstock.core.model.cluster import ClusterConfig, Pool, Reservation
 from penstock.core.model.ids import NodeName, PoolName, TenantName
 from penstock.core.model.jobs import GangAsk, RequestClass
@@ -54,6 +54,7 @@ class Planner:
         """Shapes of classes by their identity, of the present generation of the index."""
         self._generation = -1
         self._stays_ms = 0
+        self._speeds = Speeds()
 
     def plan(self, snapshot: Snapshot, now_ms: int) -> Plan:
         """Return the decisions of one cycle."""
@@ -85,7 +86,7 @@ class Planner:
         tree = self.tree.load(snapshot.usage, whole, now_ms, snapshot.pool_powers)
         context = CycleContext(snapshot, now_ms, self.cluster, tree, Holds(self.cluster))
         could_start = partial(self._could_start, snapshot, now_ms)
-        workspace = Workspace(context, self._shapes, totals, self._policies, self._openings, could_start)
+        workspace = Workspace(context, self._shapes, totals, self._policies, self._openings, could_start, self._speeds)
         return Cycle(workspace, strategy).run()
 
     def _changed(self, snapshot: Snapshot) -> Sequence[NodeName] | None:

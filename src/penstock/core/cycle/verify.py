@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from penstock.core.model.ids import JobId, NodeName, TenantName
+from penstock.core.model.batching import REBALANCE
+from penstock.core.model.ids import JobId, NodeName, PoolName, TenantName
 from penstock.core.model.jobs import Job, ReplicaPlace
-from penstock.core.model.plan import MAY_GO_ON, Plan, Preemption, Resume, Start
+from penstock.core.model.plan import MAY_GO_ON, BatchChange, Plan, Preemption, Resume, Start
 from penstock.core.order.queues import QueueTree
 from penstock.core.place.affinity import has_wide_rules
 from penstock.core.place.capacity import NodeCapacity
@@ -29,14 +30,46 @@ def verify(proposed: Plan, state: State) -> Plan:
     starts = tuple(s for s in proposed.starts if check.start_holds(s))
     resumes = tuple(r for r in proposed.resumes if check.resume_holds(r))
     kept = len(starts) + len(resumes) == len(proposed.starts) + len(proposed.resumes)
-    if kept and not proposed.preemptions and not proposed.dropped:
+    batches = tuple(b for b in proposed.batches if check.batch_holds(b))
+    if kept and len(batches) == len(proposed.batches) and not proposed.preemptions and not proposed.dropped:
         return proposed
     closed = {job_id for job_id, places in proposed.held.items() if not all(_open(p, job_id, state) for p in places)}
-    broken = closed | {p.beneficiary for p in proposed.preemptions if not _preemption_holds(p, state, proposed.seq)}
-    preemptions = tuple(p for p in proposed.preemptions if p.beneficiary not in broken)
-    decided = len(proposed.starts) + len(proposed.resumes) + len(proposed.preemptions)
-    dropped = decided - len(starts) - len(resumes) - len(preemptions)
-    return msgspec.structs.replace(proposed, starts=starts, resumes=resumes, preemptions=preemptions, dropped=dropped)
+    others = (p for p in proposed.preemptions if p.rule != REBALANCE)
+    broken = closed | {p.beneficiary for p in others if not _preemption_holds(p, state, proposed.seq)}
+    rounds = _broken_rounds(proposed, state)
+    preemptions = tuple(p for p in proposed.preemptions if _kept(p, broken, rounds, state))
+    decided = len(proposed.starts) + len(proposed.resumes) + len(proposed.preemptions) + len(proposed.batches)
+    dropped = decided - len(starts) - len(resumes) - len(preemptions) - len(batches)
+    parts = {"starts": starts, "resumes": resumes, "preemptions": preemptions, "batches": batches}
+    return msgspec.structs.replace(proposed, **parts, dropped=dropped)
+
+
+def _broken_rounds(proposed: Plan, state: State) -> set[PoolName | None]:
+    """Return the pools of which a re-allocation does not hold any more: of one round all orders hold, or none."""
+    orders = [p for p in proposed.preemptions if p.rule == REBALANCE]
+    return {
+        _pool_of(p, state)
+        for p in orders
+        if not _preemption_holds(p, state, proposed.seq)
+        or not all(_open(place, room.job_id, state) for room in p.rooms for place in room.places)
+        or not all(_may_come(room.job_id, p.victim, state) for room in p.rooms)
+    }
+
+
+def _pool_of(preemption: Preemption, state: State) -> PoolName | None:
+    victim = state.jobs.get(preemption.victim)
+    return victim.spec.ask.pool if victim is not None else None
+
+
+def _may_come(job_id: JobId, victim: JobId, state: State) -> bool:
+    job = state.jobs.get(job_id)
+    return job is not None and (job_id == victim or (job.state == "waiting" and job.ready))
+
+
+def _kept(preemption: Preemption, broken: set[JobId], rounds: set[PoolName | None], state: State) -> bool:
+    if preemption.rule != REBALANCE:
+        return preemption.beneficiary not in broken
+    return None not in rounds and _pool_of(preemption, state) not in rounds
 
 
 class _Check:
@@ -77,6 +110,12 @@ class _Check:
 
     def _held(self, tenant: TenantName) -> bool:
         return tenant in self._state.money.holds()
+
+    def batch_holds(self, change: BatchChange) -> bool:
+        """Return whether the attempt still runs, and is not asked to leave."""
+        job = self._state.jobs.get(change.job_id)
+        attempt = job.attempt if job is not None else None
+        return attempt is not None and attempt.number == change.attempt and attempt.stop is None
 
     def resume_holds(self, resume: Resume) -> bool:
         """Return whether the attempt is still suspended and the CPUs that it had are free at its places."""
@@ -145,4 +184,4 @@ def _preemption_holds(preemption: Preemption, state: State, basis: int) -> bool:
         return False
     if max(victim.edited_seq, beneficiary.edited_seq) > basis:
         return False
-    return beneficiary.state == "waiting" or beneficiary.id == victim.id
+    return beneficiary.state == "waiting" or beneficiary.id == victim.id or preemption.rule == REBALANCE

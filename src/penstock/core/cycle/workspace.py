@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 
 from penstock.core.cycle.reservations import CouldStart, Openings, Reservations
+from penstock.core.elastic.learned import LearnedSpeeds, first_batch
+from penstock.core.elastic.rounds import Rounds
 from penstock.core.model.ids import AttemptNumber, JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace, RequestClass
 from penstock.core.model.plan import QuotaExceeded, Start
@@ -16,6 +18,15 @@ from penstock.core.preempt.context import CycleContext
 
 Placed = tuple[int, GangAsk, tuple[ReplicaPlace, ...]]
 """The number of the placed shape of a class (0 its ask, k an alternative), the shape, and its places."""
+
+
+class Speeds:
+    """What is kept from one cycle to the next of elastic jobs: a cache."""
+
+    def __init__(self) -> None:
+        self.learned, self.rounds = LearnedSpeeds(), Rounds()
+
+
 Shapes = Callable[[RequestClass], list[GangPlacer]]
 
 
@@ -30,8 +41,9 @@ class Workspace:
         policies: Policies,
         openings: Openings,
         could_start: CouldStart,
+        speeds: Speeds,
     ) -> None:
-        self.context, self.totals = context, totals
+        self.context, self.totals, self.speeds = context, totals, speeds
         self.snapshot, self.now_ms, self.cluster, self.tree, self.holds = context
         snapshot, tree, now_ms = self.snapshot, self.tree, self.now_ms
         self.settings = context.settings
@@ -47,6 +59,8 @@ class Workspace:
         self.over: QuotaExceeded | None = None
         self.elastic: dict[JobId, Job] = {}
         """Elastic jobs among those that start."""
+        self.batched: dict[JobId, Job] = {}
+        """Jobs with a batch range among them."""
         self._free_milli = dict(self.cluster.free_milli)
         """Free devices at the beginning of the cycle, by pool: more are never free in it, kept or not."""
         self._lifted: dict[tuple[GangPlacer, int], tuple[int, int, bool]] = {}
@@ -117,7 +131,15 @@ class Workspace:
 
     def _place_at(self, key: RequestClass, places: tuple[ReplicaPlace, ...]) -> Placed | None:
         placer, mark = self.shapes(key)[0], self.cluster.mark()
-        return self._within_maxima(key, 0, placer, places, mark) if placer.put_at(places) else None
+        if not key.ask.elastic or len(places) == placer.gang.replicas:
+            return self._within_maxima(key, 0, placer, places, mark) if placer.put_at(places) else None
+        ask, account = key.ask.sized(len(places)), self.tree.account(key.queue, key.tenant)
+        if account is None or not GangPlacer(ask, self.cluster, key.tenant).put_at(places):
+            return None
+        if self.tree.exceeded(account, self.tree.demand_of(ask, places, self.snapshot.nodes)) is not None:
+            self.cluster.rollback(mark)
+            return None
+        return 0, ask, places
 
     def _place_at_lifted(self, key: RequestClass, places: tuple[ReplicaPlace, ...], end_ms: int) -> Placed | None:
         mark = self.cluster.mark()
@@ -260,6 +282,8 @@ class Workspace:
         self.handled.add(job.id)
         if job.spec.ask.elastic:
             self.elastic[job.id] = job
+        if job.spec.batch is not None:
+            self.batched[job.id] = job
 
 
 def start_of(job: Job, found: Placed, placement: Mapping[PoolName, str], now_ms: int) -> Start:
@@ -268,4 +292,5 @@ def start_of(job: Job, found: Placed, placement: Mapping[PoolName, str], now_ms:
     waited_ms = max(0, now_ms - job.waiting_since_ms)
     number = AttemptNumber(job.last_attempt + 1)
     rule = ask.placement or placement.get(ask.pool, "")
-    return Start(job.id, number, ask, places, waited_ms, choice, rule)
+    batch = first_batch(job.spec.batch, ask.replicas) if job.spec.batch is not None else None
+    return Start(job.id, number, ask, places, waited_ms, choice, rule, batch)

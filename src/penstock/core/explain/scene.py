@@ -35,7 +35,8 @@ class Scene:
         self.key: RequestClass = request_class(job, snapshot.config)
         self.spec, self.gang, self.tenant = job.spec, self.key.ask, job.spec.tenant
         self.pool = next((p for p in snapshot.config.pools if p.name == self.gang.pool), None)
-        self.quiet = not base.starts and all(p.rule in ("grow", "idle", "elsewhere", "model") for p in base.preemptions)
+        own = ("grow", "idle", "elsewhere", "model", "rebalance")
+        self.quiet = not base.starts and all(p.rule in own for p in base.preemptions)
         """Whether the cycle would change nothing: then no start of another job can interfere."""
         cluster = planner.cluster
         self._shown = [cluster.free_of(i) for i in range(len(cluster.names))]

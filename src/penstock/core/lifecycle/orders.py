@@ -25,6 +25,7 @@ from penstock.core.messages.orders import (
     ThawReplica,
 )
 from penstock.core.messages.reports import NodeReport, ReplicaKey, ReplicaSeen
+from penstock.core.model.batching import REBALANCE
 from penstock.core.model.events import (
     AttemptAllocated,
     AttemptResumed,
@@ -43,6 +44,7 @@ _STOP_REASON: dict[str, StopReason] = {
     "shrink": "resized",
     "grow": "resized",
     "idle": "resized",
+    REBALANCE: "resized",
     "defrag": "moved",
     "elsewhere": "moved",
     "model": "moved",
@@ -51,6 +53,8 @@ _STOP_REASON: dict[str, StopReason] = {
 
 def stop_reason(preemption: Preemption) -> StopReason:
     """Return the stop reason of a victim of a plan's preemption."""
+    if preemption.rule == REBALANCE and all(room.job_id != preemption.victim for room in preemption.rooms):
+        return "preempted"  # it waits until a later round has room for it
     return "suspended" if preemption.suspend else _STOP_REASON.get(preemption.rule, "preempted")
 
 
@@ -309,8 +313,11 @@ def apply_plan(tx: Transaction, proposed: Plan, *, fresh: bool = False) -> Plan:
                 basis=checked.seq,
                 decided_ms=checked.now_ms,
                 ports=free_ports(tx.state, start.places, len(names), port),
+                batch=start.batch,
             )
         )
+    for change in checked.batches:
+        tx.emit(BatchChosen(change.job_id, change.attempt, change.batch, checked.seq, checked.now_ms))
     for resume in checked.resumes:
         tx.emit(AttemptResumed(resume.job_id, resume.attempt, checked.seq, checked.now_ms))
     rooms = dict(checked.held)
@@ -332,5 +339,6 @@ def _ask_to_leave(tx: Transaction, preemption: Preemption, plan: Plan, room: tup
             plan.seq,
             plan.now_ms,
             room,
+            preemption.rooms,
         )
     )

@@ -8,6 +8,8 @@ from typing import Literal
 import msgspec
 
 ElasticMode = Literal["goodput", "speedup", "off"]
+REBALANCE: Literal["rebalance"] = "rebalance"
+"""The rule by which a running job changes its size, moves or pauses in a re-allocation of its pool."""
 RESTARTS_MAX = 60
 """Of one job in an hour, at most."""
 

@@ -23,7 +23,7 @@ from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.event import Event as Event
 from penstock.core.model.gang import Pairing
 from penstock.core.model.ids import AttemptNumber, Epoch, JobId, Rank, UserName
-from penstock.core.model.jobs import ExitInfo, JobSpec, JobState, Outcome, ReplicaPlace, Scheduled, StopReason
+from penstock.core.model.jobs import ExitInfo, JobSpec, JobState, Outcome, ReplicaPlace, Room, Scheduled, StopReason
 from penstock.core.model.money_events import CreditAdded as CreditAdded
 from penstock.core.model.money_events import CreditExpired as CreditExpired
 from penstock.core.model.money_events import InvoiceIssued as InvoiceIssued
@@ -194,13 +194,16 @@ class AttemptStopRequested(Event, tag=True, frozen=True, omit_defaults=True):
     cost: int = 0
     """Cost of this victim as the plan weighed it, in device-milliseconds."""
     rule: str = ""
-    """What gave the right to ask for it: `lower_priority`, `reclaim`, `shrink`, `grow`, `defrag`, `less_service`."""
+    """What gave the right to ask for it: `lower_priority`, `reclaim`, `shrink`, `grow`, `rebalance`, `defrag`,
+    `less_service`."""
     basis: int = 0
     """The last record that the plan knew; 0 where no plan asked for it."""
     decided_ms: int = 0
     """The time the plan went by (unix ms)."""
     room: tuple[ReplicaPlace, ...] = ()
     """Where the beneficiary is to start; in the first order of a plan for it."""
+    rooms: tuple[Room, ...] = ()
+    """Where jobs of a re-allocation are to start once it has left: itself, unless it is to wait, and others."""
 
 
 class ReplicaFrozen(Event, tag=True, frozen=True, omit_defaults=True):

@@ -137,6 +137,11 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             msgspec.structs.force_setattr(self, "after", compacted(self.after))
 
     @property
+    def adapts(self) -> bool:
+        """Whether its size or its batch may be chosen anew."""
+        return self.ask.elastic or self.batch is not None
+
+    @property
     def effective_hang_limit_ms(self) -> int:
         return DEFAULT_HANG_LIMIT_MS if self.hang_limit_ms is None else self.hang_limit_ms
 
@@ -165,6 +170,13 @@ class ReplicaPlace(msgspec.Struct, frozen=True, omit_defaults=True):
     devices: tuple[int, ...] = ()
     slots: tuple[int, ...] = ()
     """For a MIG profile: the memory slice at which its instance begins."""
+
+
+class Room(msgspec.Struct, frozen=True):
+    """Where a job is to start next, by rank, and with that at which size."""
+
+    job_id: JobId
+    places: tuple[ReplicaPlace, ...]
 
 
 class Replica(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -296,7 +308,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     room_made: bool = False
     """Victims were preempted for it and it has not started since: it goes first, so that no other takes the room."""
     room: tuple[ReplicaPlace, ...] = ()
-    """Where it was to start then: no other beneficiary goes there before it."""
+    """Where it was to start then, or is to start again: no other job goes there before it."""
     goes_on: bool = False
     """It was stopped only to resume elsewhere or at another size: it comes right after the beneficiaries."""
     progress: Progress = Progress()

@@ -4,14 +4,15 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from penstock.core.model.batching import BatchChoice
 from penstock.core.model.ids import AttemptNumber, ClassId, JobId, QueueName
-from penstock.core.model.jobs import GangAsk, ReplicaPlace
+from penstock.core.model.jobs import GangAsk, ReplicaPlace, Room
 from penstock.core.model.objectives import Front
 from penstock.core.model.quantities import POWER, split_resource
 
 PreemptionRuleName = Literal[
     "lower_priority", "reclaim", "less_service", "shrink", "grow", "idle", "defrag", "elsewhere", "held_idle",
-    "model",
+    "model", "rebalance",
 ]  # fmt: skip
 
 
@@ -51,6 +52,16 @@ class Start(msgspec.Struct, frozen=True):
     """0 for the job's ask, k for its k-th alternative."""
     rule: str = "fragmentation"
     """The strategy by which the nodes were chosen."""
+    batch: BatchChoice | None = None
+    """The batch that it is to run with; None: its program chooses."""
+
+
+class BatchChange(msgspec.Struct, frozen=True):
+    """A running attempt goes on with another batch."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    batch: BatchChoice
 
 
 class Preemption(msgspec.Struct, frozen=True):
@@ -63,6 +74,8 @@ class Preemption(msgspec.Struct, frozen=True):
     rule: PreemptionRuleName = "lower_priority"
     suspend: bool = False
     """Its CPUs make enough room: it is frozen in place and keeps its memory."""
+    rooms: tuple[Room, ...] = ()
+    """Where jobs of a re-allocation come to stand once it has left; itself, unless it is to wait."""
 
 
 MAY_GO_ON = ("", "node_draining")
@@ -119,5 +132,6 @@ class Plan(msgspec.Struct, frozen=True):
     front: Front | None = None
     """Comparison of the candidate plans, this one among them; None when there was no choice."""
     resumes: tuple[Resume, ...] = ()
+    batches: tuple[BatchChange, ...] = ()
     dropped: int = 0
     """Decisions that `verify` took out because the state had moved on."""

@@ -6,6 +6,7 @@ STOP_RULES: dict[str, str] = {
     "less_service": "the other has been served less so far",
     "shrink": "an elastic job shrinks to its minimum and continues there",
     "grow": "an elastic job grows",
+    "rebalance": "the elastic jobs of the pool are re-allocated",
     "idle": "an elastic job that is mostly idle continues with half of its replicas (`elastic_shrink_idle`)",
     "held_idle": "it has been idle for longer than its queue allows (`idle`), and the other waits and fits there",
     "pair": "both use their devices little: it continues beside the other job, on one device",

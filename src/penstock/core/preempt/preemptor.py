@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
+from penstock.core.elastic.rounds import takes_part
+from penstock.core.model.batching import REBALANCE
 from penstock.core.model.cluster import ROOT_QUEUE
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName
 from penstock.core.model.jobs import Job, ReplicaPlace, RequestClass
@@ -84,7 +86,7 @@ class Preemptor:
         """Keep the places where jobs are to go on that still leave their own."""
         for job_id in sorted(i for i, whom in self._snapshot.stopping.items() if i == whom):
             job = self._snapshot.running[job_id]
-            if job.room:
+            if job.room and not _leaves_in_round(job):
                 ask = job.next_ask(job.placed_alone)
                 key = request_class(job, self._snapshot.config)
                 self.keep_room(job, key, GangPlacer(ask, self._cluster, job.spec.tenant))
@@ -98,6 +100,34 @@ class Preemptor:
         room = {(place.node, index) for place in job.room for index in place.devices}
         held = (place for leaving in self._leaving(job) for _, place in held_places(leaving))
         return any((place.node, index) in room for place in held for index in place.devices)
+
+    def keep_rounds(self) -> dict[JobId, tuple[JobId, ...]]:
+        """Keep the places that a re-allocation gave out, until those leave that hold them.
+
+        Returns the waiting jobs that will start there, each with the attempts that leave. Places are kept for jobs that
+        still leave, too: they come back to them.
+        """
+        running = self._snapshot.running
+        leaving = [job for job in map(running.__getitem__, sorted(self._snapshot.stopping)) if _leaves_in_round(job)]
+        if not leaving:
+            return {}
+        self.chosen.update(job.id for job in leaving)
+        waiting = [job for job in self._snapshot.beneficiaries if job.room and job.spec.ask.elastic]
+        kept: list[Job] = []
+        with self._cluster.tentatively():
+            for job in leaving:
+                self._cluster.put_back(job.leaves, held_places(job))
+            for job in (*waiting, *(job for job in leaving if job.room)):
+                ask = job.next_ask(job.spec.ask).sized(len(job.room))
+                if GangPlacer(ask, self._cluster, job.spec.tenant).put_at(job.room):
+                    kept.append(job)
+            openings = [opening_at(job.room, self._cluster, self._now_ms) for job in kept]
+        for job, opening in zip(kept, openings, strict=True):
+            self._holds.claim_all(opening.beside, self._now_ms, job.id)
+        names = tuple(job.id for job in leaving)
+        found = {job.id: names for job in kept if job.attempt is None}
+        self.held.update((job.id, job.room) for job in kept if job.id in found)
+        return found
 
     def _leaving(self, job: Job) -> list[Job]:
         """Return attempts that end and whose room is owed to no other beneficiary."""
@@ -171,7 +201,8 @@ class Preemptor:
         self, cursor: ClassCursor, demand: tuple[int, ...], placer: GangPlacer, below: QueueName | None
     ) -> tuple[Victim, ...] | None:
         rights = PreemptionRights(cursor.job, cursor.key, cursor.leaf, demand, self._tree)
-        chosen = self._shrunk(cursor, rights, placer)
+        plays = takes_part(cursor.job.spec, self._snapshot.config)  # then it gets its part in a round
+        chosen = None if plays else self._shrunk(cursor, rights, placer)
         if chosen is None:
             chosen = self._moved(cursor, rights, placer)
         return self._evicted(cursor, rights, placer, below) if chosen is None else chosen
@@ -395,3 +426,8 @@ class Preemptor:
             if placer.put() is None:
                 return False
             return all(put_gang(ask, self._cluster, tenant) is not None for ask, tenant in smallest)
+
+
+def _leaves_in_round(job: Job) -> bool:
+    stop = job.attempt.stop if job.attempt is not None else None
+    return stop is not None and stop.rule == REBALANCE

@@ -312,7 +312,7 @@ class Indexes:
         self.active.set(new.id, new)
 
     def _count_active(self, job: Job, sign: int) -> None:
-        if job.spec.ask.elastic:
+        if job.spec.adapts:
             (self.elastic.add if sign > 0 else self.elastic.discard)(job.id)
         if job.spec.shareable:
             (self.shareable.add if sign > 0 else self.shareable.discard)(job.id)

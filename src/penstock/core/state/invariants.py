@@ -162,7 +162,7 @@ def use_matches_jobs(state: State) -> Iterable[str]:
         yield f"expected ends {list(state.indexes.ends)} differ from {sorted(ends)}"
     if list(state.indexes.unending) != sorted(unending):
         yield f"attempts of unknown length {list(state.indexes.unending)} differ from {sorted(unending)}"
-    elastic = {j.id for j in state.jobs.values() if j.attempt is not None and j.spec.ask.elastic}
+    elastic = {j.id for j in state.jobs.values() if j.attempt is not None and j.spec.adapts}
     if state.indexes.elastic != elastic:
         yield f"elastic attempts {sorted(state.indexes.elastic)} differ from {sorted(elastic)}"
     shareable = {j.id for j in state.jobs.values() if j.attempt is not None and j.spec.shareable}

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from penstock.core.model.batching import REBALANCE
 from penstock.core.model.cluster import Node
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import (
@@ -73,14 +74,14 @@ def model_of(places: Iterable[ReplicaPlace], nodes: Mapping[NodeName, Node]) -> 
 def stop_asked(job: Job, attempt: Attempt, event: AttemptStopRequested, *, seq: int, time_ms: int) -> Job:
     """Return the job whose attempt is asked to leave, or to be frozen; `seq` is the record of the order."""
     order = StopOrder(event.reason, time_ms, event.grace_ms, event.beneficiary, event.rule, event.cost, seq)
-    changes_ms = (*job.changes_ms, time_ms)[-CHANGES_MAX:] if event.reason in CHANGE_REASONS else job.changes_ms
+    changes = event.reason in CHANGE_REASONS or event.rule == REBALANCE
     return replace(
         job,
         state=tables.job_step(job.state, "stop_requested"),
         preemptions=job.preemptions + (event.reason == "preempted"),
         attempt=replace(attempt, stop=order, suspensions=attempt.suspensions + (event.reason == "suspended")),
-        changes_ms=changes_ms,
-        room=event.room if event.beneficiary == job.id else job.room,
+        changes_ms=(*job.changes_ms, time_ms)[-CHANGES_MAX:] if changes else job.changes_ms,
+        room=_own_room(job, event),
     )
 
 
@@ -107,6 +108,30 @@ def parted(job: Job, other: JobId, time_ms: int) -> Job:
     """Return the job once it is parted from another one on its device."""
     before = tuple(one for one in job.parted if one.job != other)
     return replace(job, parted=(*before, PartedFrom(other, time_ms))[-PARTED_MAX:])
+
+
+def _own_room(job: Job, event: AttemptStopRequested) -> tuple[ReplicaPlace, ...]:
+    """Return where a job that is asked to leave comes to stand next, as far as that is planned."""
+    if event.beneficiary == job.id and event.room:
+        return event.room
+    return next((room.places for room in event.rooms if room.job_id == job.id), job.room)
+
+
+def rooms_made(
+    event: AttemptStopRequested, jobs: Mapping[JobId, Job]
+) -> Iterable[tuple[Job, tuple[ReplicaPlace, ...]]]:
+    """Yield the waiting jobs for which this order makes room, and where."""
+    beneficiary = jobs.get(event.beneficiary) if event.beneficiary is not None else None
+    if beneficiary is not None and event.rule != REBALANCE and _may_come(beneficiary):
+        yield beneficiary, event.room or beneficiary.room
+    for room in event.rooms:
+        other = jobs.get(room.job_id)
+        if other is not None and room.job_id != event.job_id and _may_come(other):
+            yield other, room.places
+
+
+def _may_come(job: Job) -> bool:
+    return job.state == "waiting" and job.hold is None
 
 
 def started(job: Job, attempt: Attempt, ranks: Iterable[Rank], time_ms: int) -> Job:

@@ -47,7 +47,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     evictable: Mapping[tuple[PoolName, int], int]
     """How many attempts of preemptible jobs run, by pool and priority."""
     elastic: tuple[JobId, ...] = ()
-    """Elastic jobs among the running ones, by id."""
+    """Jobs among the running ones that are elastic or have a batch range, by id."""
     suspended: tuple[JobId, ...] = ()
     """Attempts that have given their CPUs back, by id."""
     idle: tuple[JobId, ...] = ()

@@ -350,10 +350,9 @@ class State:
             if whom in self.jobs:
                 self._put(parted(self.jobs[whom], job.id, record.time_ms))
         self.indexes.stopping[job.id] = event.beneficiary
-        beneficiary = self.jobs.get(event.beneficiary) if event.beneficiary is not None else None
-        if beneficiary is not None and beneficiary.state == "waiting" and beneficiary.hold is None:
-            self._put(replace(beneficiary, room_made=True, room=event.room or beneficiary.room))
-            self.indexes.beneficiaries.add(beneficiary.id)
+        for other, room in replicas.rooms_made(event, self.jobs):
+            self._put(replace(other, room_made=True, room=room))
+            self.indexes.beneficiaries.add(other.id)
 
     def _holds_changed(self, event: HoldsChange, record: ev.Record) -> None:
         """Fold that an attempt holds more or less at its places from now on."""

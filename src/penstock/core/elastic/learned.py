@@ -1,0 +1,125 @@
+"""What is known of a job's speed: goodput from its reports where it declares a batch range, else a speed-up curve.
+
+The models are kept from one cycle to the next; a fresh cache gives the same ones.
+"""
+
+import msgspec
+
+from penstock.core.elastic.goodput import BatchRange, GoodputModel, GradientNoise, StepModel, StepReport, fit_step_model
+from penstock.core.elastic.reported import curve_told, sizes_on
+from penstock.core.elastic.speedup import GoodputCurve, SpeedCurve
+from penstock.core.model.batching import BatchAsk, BatchChoice, ElasticMode, StepNoted
+from penstock.core.model.ids import JobId
+from penstock.core.model.jobs import Job
+from penstock.core.model.progress import SizeNoted
+
+KEPT_MAX = 4_096
+"""Jobs whose models are kept."""
+BATCH_GAIN_MILLI = 50
+"""Another batch must be this much better for a running job to change to it: 50 = 5 %."""
+
+
+class _Inputs(msgspec.Struct, frozen=True):
+    """All that a job's speed is known from."""
+
+    steps: tuple[StepNoted, ...]
+    noise: int
+    sizes: tuple[SizeNoted, ...]
+    batch: BatchAsk | None
+    mode: ElasticMode
+    model: str
+
+
+class LearnedSpeed:
+    """The speed of one job at each size, and its best batch there."""
+
+    def __init__(self, curve: SpeedCurve, goodput: GoodputModel | None, largest_seen: int) -> None:
+        self.curve = curve
+        self.goodput = goodput
+        """None where its batch is not chosen by goodput: its mode, no range, or no reports yet."""
+        self.largest_seen = largest_seen
+        """The most replicas that it has reported from."""
+        self._best: dict[tuple[int, int], tuple[BatchChoice, float]] = {}
+
+    def best_batch(self, replicas: int, nodes: int) -> tuple[BatchChoice, float] | None:
+        """Return the best batch at a placement, and its goodput (useful samples a second); None where not known."""
+        if self.goodput is None:
+            return None
+        found = self._best.get((replicas, nodes))
+        if found is None:
+            best, _ = self.goodput.best(replicas, nodes)
+            choice = BatchChoice(best.local_batch, best.accumulation_steps)
+            found = self._best[replicas, nodes] = choice, best.goodput
+        return found if found[1] > 0.0 else None
+
+    def better_batch(self, present: BatchChoice, replicas: int, nodes: int) -> BatchChoice | None:
+        """Return a batch that is notably better than the present one at a placement; None where there is none."""
+        best = self.best_batch(replicas, nodes)
+        if best is None or self.goodput is None or best[0] == present:
+            return None
+        now = self.goodput.goodput(replicas, nodes, present.local, present.accumulation)
+        return best[0] if round(best[1] * 1000) >= round(now * (1000 + BATCH_GAIN_MILLI)) else None
+
+
+class LearnedSpeeds:
+    """The speeds of jobs, each learned anew when its reports change."""
+
+    def __init__(self) -> None:
+        self._known: dict[JobId, tuple[_Inputs, LearnedSpeed]] = {}
+        self._fits: dict[JobId, tuple[tuple[StepNoted, ...], StepModel]] = {}
+
+    def of(self, job: Job, mode: ElasticMode, model: str | None = None) -> LearnedSpeed:
+        """Return what is known of a job's speed on one device model; by default its present or last one."""
+        told = job.progress
+        if model is None:
+            model = job.attempt.model if job.attempt is not None else told.sizes[-1].model if told.sizes else ""
+        inputs = _Inputs(told.steps, told.noise, told.sizes, job.spec.batch, mode, model)
+        known = self._known.get(job.id)
+        if known is None or known[0] != inputs:
+            if len(self._known) >= KEPT_MAX:
+                self._known.clear()
+                self._fits.clear()
+            known = self._known[job.id] = inputs, self._learn(job, inputs)
+        return known[1]
+
+    def _learn(self, job: Job, inputs: _Inputs) -> LearnedSpeed:
+        steps = tuple(sorted((s for s in inputs.steps if s.model == inputs.model), key=_placement))
+        batch = inputs.batch
+        if inputs.mode != "goodput" or batch is None or not steps or not inputs.noise:
+            largest = max((s.replicas for s in sizes_on(job, inputs.model)), default=0)
+            return LearnedSpeed(curve_told(job, inputs.model), None, largest)
+        fit = self._fits.get(job.id)
+        if fit is None or fit[0] != steps:
+            fit = self._fits[job.id] = steps, fit_step_model(map(_report, steps))
+        noise = GradientNoise(float(batch.smallest), float(inputs.noise))
+        goodput = GoodputModel(fit[1], noise, range_of(batch))
+        return LearnedSpeed(GoodputCurve(goodput), goodput, max(s.replicas for s in steps))
+
+
+def range_of(batch: BatchAsk) -> BatchRange:
+    return BatchRange(batch.smallest, batch.largest, batch.per_device_min, batch.per_device_max)
+
+
+def first_batch(batch: BatchAsk, replicas: int) -> BatchChoice:
+    """Return the batch that a job runs with before anything is known: the smallest, divided over its replicas.
+
+    Passes are as few as fit into memory.
+    """
+    total = max(batch.smallest, batch.per_device_min * replicas)
+    each = -(-total // replicas)
+    passes = -(-each // batch.per_device_max)
+    local = min(-(-each // passes), batch.largest // (replicas * passes))
+    return BatchChoice(max(1, local), passes - 1)
+
+
+def largest_size(batch: BatchAsk) -> int:
+    """Return the most replicas that a batch range allows: each has at least its smallest part of the largest batch."""
+    return max(1, batch.largest // batch.per_device_min)
+
+
+def _placement(step: StepNoted) -> tuple[int, int, int]:
+    return step.nodes, step.replicas, step.local
+
+
+def _report(step: StepNoted) -> StepReport:
+    return StepReport(step.nodes, step.replicas, step.local, step.step_us, step.sync_us)

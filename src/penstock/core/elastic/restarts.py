@@ -1,0 +1,29 @@
+"""What a restart costs a running job, and how often it may be restarted for the scheduler's own ends.
+
+Changes of size and moves count; what a user, a failure or a waiting job's rights ask for is never held back by them.
+"""
+
+from collections.abc import Iterable
+
+from penstock.core.model.cluster import Settings
+from penstock.core.model.jobs import Job
+
+HOUR_MS = 3_600_000
+NEVER_MS = 1 << 62
+
+
+def restart_cost_ms(job: Job, settings: Settings) -> int:
+    """Return what one restart costs the job: as measured, or as the settings assume before any was."""
+    return job.progress.restart_ms or settings.checkpoint_cost_ms + settings.restart_cost_ms
+
+
+def restarts_lately(changes_ms: Iterable[int], now_ms: int) -> int:
+    """Return how many of these changes (unix ms) were in the last hour."""
+    return sum(changed_ms > now_ms - HOUR_MS for changed_ms in changes_ms)
+
+
+def next_restart_ms(job: Job, per_hour: int, now_ms: int) -> int:
+    """Return when the job may be restarted again within `per_hour` (unix ms): 0 now, `NEVER_MS` never."""
+    if restarts_lately(job.changes_ms, now_ms) < per_hour:
+        return 0
+    return job.changes_ms[-per_hour] + HOUR_MS if per_hour else NEVER_MS

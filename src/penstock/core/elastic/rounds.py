@@ -1,0 +1,40 @@
+"""Which jobs take part in the re-allocation rounds of a pool, and the last round of each pool as it came out."""
+
+from collections.abc import Mapping, Sequence
+
+from penstock.core.elastic.allocate import Allocation, allocate
+from penstock.core.elastic.worth import ElasticJob
+from penstock.core.model.cluster import ClusterConfig
+from penstock.core.model.jobs import GangAsk, JobSpec
+
+
+def takes_part(spec: JobSpec, config: ClusterConfig) -> bool:
+    """Return whether rounds of its pool choose the size of such a job."""
+    pool = config.pool_by_name.get(spec.ask.pool)
+    if pool is None or not pool.elastic.rebalance or not spec.ask.elastic:
+        return False
+    return config.elastic_mode(spec.queue, spec.ask.pool) != "off" and _is_plain(spec.ask)
+
+
+def _is_plain(ask: GangAsk) -> bool:
+    """Return whether replicas hold whole devices, and each of them may be on any node."""
+    each, wish = ask.each, ask.topology
+    ruled = each.affinity or each.selected or (wish is not None and (wish.required or wish.scope == "spread"))
+    return each.devices is not None and each.devices.whole and not each.devices.profile and not ruled
+
+
+class Rounds:
+    """Plays rounds; one with the input of the last one is not played again."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[tuple[ElasticJob, ...], dict[str, int], Allocation]] = {}
+
+    def play(self, pool: str, jobs: Sequence[ElasticJob], free: Mapping[str, int]) -> Allocation:
+        """Return the sizes and places of these jobs from now on."""
+        inputs, idle = tuple(jobs), dict(free)
+        last = self._last.get(pool)
+        if last is not None and last[:2] == (inputs, idle):
+            return last[2]
+        found = allocate(inputs, idle)
+        self._last[pool] = inputs, idle, found
+        return found
