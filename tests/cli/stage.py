@@ -1,9 +1,11 @@
 """A server on which every example of the command line works: its jobs, files and names; and what commands there are."""
 
+import contextlib
 import getpass
 import json
 import shlex
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -131,6 +133,7 @@ def _names(server: Server) -> dict[str, str]:
     client.act("hold", {"name": "train-last"})
     Jobs(server.client).ended(ended.jobs[0].id)
     client.set_schedule("nightly", {"tenant": "vision", "command": "true", "schedule": {"cron": "@daily"}})
+    snapshot = _sent_long_ago(server)
     until(lambda: client.job(trained.jobs[0].id).step == 3, "the training reports")
     client.add_credit("vision", {"amount": "9.00", "reference": "r"})
     credited = next(entry.seq for entry in client.journal("vision").entries if entry.text == "payment in advance r")
@@ -141,7 +144,25 @@ def _names(server: Server) -> dict[str, str]:
     numbers = {"1": trained.jobs[0].id, "2": ended.jobs[0].id, "3": waits.jobs[0].id, "8": runs.jobs[0].id}
     numbers |= {"4": first, "5-6": f"{first + 1}-{first + 2}", "4[3-5]": f"{first}[3-5]", "42": credited}
     given = {name: str(value) for name, value in numbers.items()}
-    return given | {"node-b": "n2", "2026-0001": number, "3f9a1c": token.id, "SIM-A100": "SIM-80G"}
+    return given | {
+        "node-b": "n2",
+        "2026-0001": number,
+        "3f9a1c": token.id,
+        "SIM-A100": "SIM-80G",
+        "5e1c09": snapshot[:6],
+    }
+
+
+def _sent_long_ago(server: Server) -> str:
+    """Send a small folder; return its name."""
+    folder = server.root / "project"
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text("print('ready')\n")
+    name = server.client.send_folder(folder).name
+    for path in server.data.folder_snapshots.glob("*/snapshots.sqlite"):
+        with contextlib.closing(sqlite3.connect(path)) as db, db:
+            db.execute("UPDATE snapshots SET used_ms = used_ms - 3600000")
+    return name
 
 
 def _reader(server: Server) -> str:

@@ -161,6 +161,7 @@ class World:
             "secret list": [()],
             "notify list": [(), ("--everyone",)],
             "schedule list": [(), ("--everyone",)],
+            "snapshots list": [()],
             "schedule show": [("again",), (HOSTILE,)],
             "admin show": [(), (HOSTILE,)],
             "schema": [()],

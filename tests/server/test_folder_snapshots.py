@@ -1,10 +1,13 @@
 """Jobs that start in a snapshot of the submitter's folder, from end to end: sent, unpacked on the node, run."""
 
+import contextlib
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
 
+from penstock.client import ApiProblem
 from tests.server.harness import until
 
 LOOK = 'cat code/part.txt; ./go; stat -c "%a" code code/part.txt go; readlink link; pwd; echo "$PENSTOCK_SCRATCH_DIR"'
@@ -67,3 +70,23 @@ def test_a_snapshot_that_the_server_has_lost_is_said_in_the_end(jobs, server, fo
 def _problems(jobs, job: int) -> list[str]:
     events = (one.event for one in jobs.client.job_events(job))
     return [event.exit.problem for event in events if type(event).__name__ == "ReplicaExited"]
+
+
+def test_snapshots_are_listed_and_removed_by_their_owner_while_no_job_needs_them(jobs, server, folder):
+    name = jobs.client.send_folder(folder).name
+    job = jobs.submit("sleep 60", workdir={"snapshot": name})
+    (view,) = jobs.client.snapshots(name[:8])
+    assert (view.name, view.files, view.jobs) == (name, 5, 1)
+    with pytest.raises(ApiProblem, match="needed by live jobs"):
+        jobs.client.remove_snapshot(name)
+    jobs.client.cancel(job)
+    jobs.ended(job)
+    with pytest.raises(ApiProblem, match="a moment ago"):
+        jobs.client.remove_snapshot(name)
+    for path in server.data.folder_snapshots.glob("*/snapshots.sqlite"):
+        with contextlib.closing(sqlite3.connect(path)) as db, db:
+            db.execute("UPDATE snapshots SET used_ms = used_ms - 60000")
+    jobs.client.remove_snapshot(name)
+    assert jobs.client.snapshots(name) == []
+    with pytest.raises(ApiProblem, match="you have not sent, or long ago"):
+        jobs.submit("true", workdir={"snapshot": name})

@@ -446,6 +446,8 @@ OPERATIONS = {
     "POST /jobs/actions": Row("act on many", body={"action": "cancel", "select": Named("select")}),
     "POST /jobs/{job_id}/cancel": Row("act", live=False),
     "POST /jobs/{job_id}/checkpoint": Row("act", 409),
+    "GET /snapshots": Row("send"),
+    "DELETE /snapshots/{name}": Row("send", 404),
     "POST /snapshots": Row("send", body={"snapshot": "0" * 64}),
     "POST /snapshots/chunks": Row("send", 422, body={}),
     "GET /health": Row("anybody", public=True),

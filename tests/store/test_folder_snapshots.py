@@ -1,12 +1,15 @@
 """What is kept of submitters' folders: nobody's for others, whole or not at all, while it is needed."""
 
+import contextlib
+import sqlite3
+
 import pytest
 
 from penstock.core.model import folder_snapshots as fs
 from penstock.core.model.errors import InvalidInput, StoreError, StoreFull
 from penstock.core.model.folder_snapshots import SnapshotFile
 from penstock.store import folder_snapshots as kept_in
-from penstock.store.folder_snapshots import FolderSnapshots, NoRoom, NoSnapshot, holder
+from penstock.store.folder_snapshots import FolderSnapshots, NoRoom, NoSnapshot, StillUsed, holder
 
 ANN = holder("ann", delegated=False, only=())
 BEN = holder("ben", delegated=False, only=())
@@ -170,3 +173,48 @@ def test_a_file_that_is_broken_is_an_error_of_the_store(world):
     world.kept._path(ANN).write_bytes(b"no database at all, and long enough to be looked at" * 100)
     with pytest.raises(StoreError):
         world.kept.has(ANN, name)
+
+
+def test_a_holder_lists_what_is_kept_and_removes_what_nobody_needs(tmp_path):
+    w = World(tmp_path)
+    first, second = w.sends(b"one", b"and"), w.sends(b"two")
+    w.now += HOUR
+    w.sends(b"two")
+    assert [(one.name, one.files, one.bytes) for one in w.kept.listed(ANN)] == [(second, 1, 3), (first, 2, 6)]
+    assert w.kept.listed(BEN) == []
+    assert not (tmp_path / "folders" / BEN).exists()
+    with pytest.raises(NoSnapshot):
+        w.kept.remove(BEN, first)
+    w.kept.remove(ANN, first)
+    assert [one.name for one in w.kept.listed(ANN)] == [second]
+    with pytest.raises(NoSnapshot):
+        w.kept.remove(ANN, first)
+    w.now += HOUR
+    assert w.kept.clean() == 6
+
+
+def test_what_jobs_need_or_a_submit_may_need_is_not_removed(tmp_path):
+    w = World(tmp_path)
+    name = w.sends(b"one")
+    w.now += kept_in.SUBMIT_MS - 500
+    with pytest.raises(StillUsed, match="a moment ago") as refused:
+        w.kept.remove(ANN, name)
+    assert refused.value.hint == "try again in 1 s"
+    w.now += 500
+    w.live = {f"{ANN}/{name}"}
+    with pytest.raises(StillUsed, match="needed by live jobs"):
+        w.kept.remove(ANN, name)
+    w.live = {f"{BEN}/{name}"}
+    w.kept.remove(ANN, name)
+
+
+def test_a_file_of_the_former_form_is_read_and_lists_what_is_known(tmp_path):
+    w = World(tmp_path)
+    name = w.sends(b"one")
+    with contextlib.closing(sqlite3.connect(tmp_path / "folders" / ANN / "snapshots.sqlite")) as db, db:
+        for column in ("count", "bytes"):
+            db.execute(f"ALTER TABLE snapshots DROP COLUMN {column}")
+        db.execute("PRAGMA user_version = 1")
+    assert w.kept.has(ANN, name)
+    assert [(one.name, one.files, one.bytes) for one in w.kept.listed(ANN)] == [(name, 0, 0)]
+    assert w.kept.files(ANN, w.sends(b"new"))

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from penstock.api.types import PagedList
 from penstock.core.model.folder_snapshots import SnapshotFile
 
 
@@ -36,3 +37,21 @@ class ChunksAnswer(msgspec.Struct, frozen=True):
     chunks: int
     new_bytes: int
     """Of these, what the server did not have."""
+
+
+class SnapshotView(msgspec.Struct, frozen=True):
+    """A snapshot that the server keeps for the caller."""
+
+    name: str
+    files: int
+    """Files and links; 0: not counted, a former version kept it."""
+    bytes: int
+    """Of its files; contents that several snapshots have are kept once."""
+    used_ms: int
+    """When it was last sent, asked for or named by a submit (unix ms)."""
+    jobs: int
+    """Live jobs, and jobs of schedules, that start in it: it stays for them."""
+
+
+class SnapshotList(PagedList, frozen=True):
+    snapshots: list[SnapshotView]

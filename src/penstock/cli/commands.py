@@ -48,6 +48,7 @@ PANELS: dict[str, dict[str, Entry]] = {
         "lease": Entry("lease:lease", "Hold devices for interactive work, for a limited time."),
         "notify": Entry("notify:notify", "Choose what you are notified of, and by which way."),
         "schedule": Entry("schedule:schedule", "List, pause and remove schedules; penstock submit sets them."),
+        "snapshots": Entry("snapshots:snapshots", "List and remove the folders that your submits have sent."),
         "events": Entry("events:events", "List what happened, from the log."),
     },
     "Cluster": {
@@ -124,7 +125,7 @@ TABLES = frozenset({
     "ps", "jobs", "nodes", "pools", "quota", "eta", "usage", "checkpoints", "certificates",
     "money accounts", "money invoice list", "money ledger", "token list", "secret list", "notify list", "devices list",
     "node list",
-    "schedule list",
+    "schedule list", "snapshots list",
 })  # fmt: skip
 """Commands with a table that knows its items: columns and fields have names."""
 LISTS = TABLES | {"queue", "alerts", "defrag", "events", "money bill"}

@@ -64,6 +64,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "schedule resume": ("penstock schedule resume nightly",),
     "schedule run-now": ("penstock schedule run-now nightly",),
     "schedule remove": ("penstock schedule remove nightly",),
+    "snapshots list": ("penstock snapshots list",),
+    "snapshots remove": ("penstock snapshots remove 5e1c09",),
     "events": ("penstock events --last 20", "penstock events 1 --json"),
     # Cluster
     "top": ("penstock top", "penstock top devices", "penstock top mine --filter train"),

@@ -282,6 +282,8 @@ class AsyncClient:
     set_schedule = _later(ApiClient.set_schedule)
     act_on_schedule = _later(ApiClient.act_on_schedule)
     remove_schedule = _later(ApiClient.remove_schedule)
+    snapshots = _later(ApiClient.snapshots)
+    remove_snapshot = _later(ApiClient.remove_snapshot)
     rotate_secret_key = _later(ApiClient.rotate_secret_key)
     events = _later(ApiClient.events)
     events_after = _later(ApiClient.events_after)

@@ -1,4 +1,4 @@
-"""Calls about what a user sets once and the server then does: notifications and schedules."""
+"""Calls about what a user sets once, or leaves at the server: notifications, schedules, snapshots of folders."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from penstock.client.calling import HttpCaller
 if TYPE_CHECKING:
     from penstock.api.notifications import NotificationList, NotificationMade, NotificationTested
     from penstock.api.schedules import ScheduleView
+    from penstock.api.snapshots import SnapshotView
 
 
 class StandingCalls(HttpCaller):
@@ -65,6 +66,17 @@ class StandingCalls(HttpCaller):
 
     def remove_schedule(self, name: str, user: str = "") -> None:
         self._call("DELETE", _schedule(name), api.DoneAnswer, query={"user": user} if user else {})
+
+    def snapshots(self, search: str = "") -> "list[SnapshotView]":
+        """Return the snapshots that the server keeps for the caller; of these only those whose names have a text."""
+        from penstock.api.snapshots import SnapshotList
+
+        query = {"search": search} if search else {}
+        return self._call("GET", "/snapshots", SnapshotList, query=query).snapshots
+
+    def remove_snapshot(self, name: str) -> None:
+        """Remove a snapshot of the caller that no live job and no schedule starts in."""
+        self._call("DELETE", f"/snapshots/{quote(name, safe='')}", api.DoneAnswer)
 
 
 def _schedule(name: str) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 
 import msgspec
@@ -85,7 +86,7 @@ class Backend:
         self.joining: Joining | None = None
         """Nodes of other machines; None where none can join, and while another server leads."""
         if snapshots is not None:
-            snapshots.held = self._snapshots_held
+            snapshots.held = self.snapshots_held
         self.gate = RateGate(limits or Limits(), clock)
         self.pools, self.kept = Pools(), KeptAnswers(clock, share=KEPT_SHARE)
         self.past = KeptAnswers(clock, most=PAST_MAX, most_bytes=PAST_MAX_BYTES)
@@ -112,11 +113,11 @@ class Backend:
     def state(self) -> State:
         return self.service.controller.state
 
-    def _snapshots_held(self) -> set[str]:
-        """Return the snapshots of live jobs and of schedules. Any thread."""
+    def snapshots_held(self) -> Counter[str]:
+        """Return the snapshots of live jobs and of schedules, and how many need each. Any thread."""
         specs = [job.spec for job in list(self.state.jobs.values())]
         specs += [new.spec for one in list(self.state.schedules.by_key.values()) for new in one.jobs]
-        return {spec.snapshot for spec in specs if spec.snapshot}
+        return Counter(spec.snapshot for spec in specs if spec.snapshot)
 
     @property
     def may_lag(self) -> bool:

@@ -13,6 +13,7 @@ from fastapi import Query
 
 from penstock.api import types as api
 from penstock.api.joined import JoinedNodeView
+from penstock.api.snapshots import SnapshotView
 from penstock.core.ledger.consumption import DIMENSIONS
 from penstock.core.model.answers import Alert, JournalEntry, PoolStats, QuotaRow, UsageRow, WasteRow
 from penstock.server.selecting import checked_pattern, name_matcher
@@ -164,6 +165,16 @@ JOINED: ListTable[JoinedNodeView] = ListTable(
         "connected": yes_or_no(lambda row: row.connected, "nodes that have a connection now"),
     },
     groups=_groups("pool", "engine"),
+)
+SNAPSHOTS: ListTable[SnapshotView] = ListTable(
+    key="snapshots",
+    view=SnapshotView,
+    id=lambda row: row.name,
+    sorts=_orders("name", "files", "bytes", "jobs", used="used_ms"),
+    filters={
+        "search": _searched("name"),
+        "needed": yes_or_no(lambda row: row.jobs > 0, "snapshots that live jobs or schedules start in"),
+    },
 )
 ACCOUNTS: ListTable[api.AccountView] = ListTable(
     key="accounts",

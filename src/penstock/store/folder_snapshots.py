@@ -30,6 +30,8 @@ SNAPSHOTS_MAX = 10_000
 """Of one holder."""
 KEPT_MS = 14 * 86_400_000
 PARTIAL_MS = 3_600_000
+SUBMIT_MS = 30_000
+"""A snapshot that was used so lately may be one of a submit that is being decided."""
 BUSY_S = 5.0
 LISTS_KEPT = 16
 PAGE_BYTES = 8_192
@@ -37,9 +39,17 @@ _TABLES = """
 CREATE TABLE chunks (hash BLOB PRIMARY KEY, size INTEGER NOT NULL, came_ms INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE contents (hash BLOB PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE snapshots (
-    name TEXT PRIMARY KEY, files BLOB NOT NULL, size INTEGER NOT NULL, used_ms INTEGER NOT NULL) WITHOUT ROWID;
-PRAGMA user_version = 1;
+    name TEXT PRIMARY KEY, files BLOB NOT NULL, size INTEGER NOT NULL, used_ms INTEGER NOT NULL,
+    count INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+PRAGMA user_version = 2;
 """
+_FORM = 2
+_TO_FORM_2 = (
+    "ALTER TABLE snapshots ADD COLUMN count INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE snapshots ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0",
+    f"PRAGMA user_version = {_FORM}",
+)
+"""Of a file that a former version made: what it lists of its snapshots stays unknown."""
 
 
 Holder = NewType("Holder", str)
@@ -67,6 +77,24 @@ class NoRoom(PenstockError):
     """A holder has as much as one may have."""
 
     code = "too_large"
+
+
+class StillUsed(PenstockError):
+    """A snapshot is needed by jobs, or may be in a moment."""
+
+    code = "conflict"
+
+
+class Kept(NamedTuple):
+    """A snapshot as a holder's list has it."""
+
+    name: str
+    files: int
+    """0: a former version kept it, and did not count."""
+    bytes: int
+    """Of its files; what several snapshots have is kept once."""
+    used_ms: int
+    """When it was last sent, asked for or named by a submit (unix ms)."""
 
 
 class Stored(NamedTuple):
@@ -124,8 +152,9 @@ class FolderSnapshots:
                 return Stored(complete=False, base_known=True, missing=missing)
             self._check_sizes(db, files)
             self._make_room(db, holder, len(data), 0)
-            row = (name, data, len(data), self._now_ms())
-            db.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?)", row)
+            size = sum(one.size for one in files)
+            row = (name, data, len(data), self._now_ms(), len(files), size)
+            db.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?)", row)
             return Stored(complete=True, base_known=True)
 
     def add(self, holder: Holder, chunks: Sequence[bytes]) -> int:
@@ -178,6 +207,36 @@ class FolderSnapshots:
                 most_bytes -= len(row[0])
                 found.append(row[0])
         return found
+
+    def listed(self, holder: Holder) -> list[Kept]:
+        """Return a holder's snapshots, those used last first."""
+        if not self._path(holder).exists():
+            return []
+        with self._open(holder) as db:
+            rows = db.execute(
+                "SELECT name, count, bytes, used_ms FROM snapshots ORDER BY used_ms DESC, name"
+            ).fetchall()
+        return [Kept(*row) for row in rows]
+
+    def remove(self, holder: Holder, name: str) -> None:
+        """Remove a snapshot; what no other one has of its contents goes with the next cleaning.
+
+        Raises: NoSnapshot; StillUsed where a live job or a schedule starts in it, or a submit may be about to.
+        """
+        if not fs.NAME.fullmatch(name) or not self._path(holder).exists():
+            raise _none(name)
+        with self._open(holder) as db:
+            row = db.execute("SELECT used_ms FROM snapshots WHERE name = ?", (name,)).fetchone()
+            if row is None:
+                raise _none(name)
+            if name in self._live(holder):
+                hint = "penstock snapshots list counts them; wait for them, cancel them, or remove the schedule"
+                raise StillUsed(f"snapshot {name[:12]} is needed by live jobs or schedules", hint=hint)
+            if (left_ms := row[0] + SUBMIT_MS - self._now_ms()) > 0:
+                text = f"snapshot {name[:12]} was used a moment ago: a submit may be under way that needs it"
+                raise StillUsed(text, hint=f"try again in {-(-left_ms // 1000)} s")
+            db.execute("DELETE FROM snapshots WHERE name = ?", (name,))
+        self._lists.pop((holder, name), None)
 
     def clean(self) -> int:
         """Remove what is no longer needed; return how many bytes that freed."""
@@ -288,6 +347,9 @@ class FolderSnapshots:
             db.execute("PRAGMA synchronous=FULL")
             db.execute("BEGIN IMMEDIATE")
             try:
+                if db.execute("PRAGMA user_version").fetchone()[0] < _FORM:
+                    for statement in _TO_FORM_2:
+                        db.execute(statement)
                 yield db
                 db.execute("COMMIT")
             except BaseException:

@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.api.snapshots import NewSnapshot
 from penstock.core.model import folder_snapshots as fs
+from penstock.store.folder_snapshots import SNAPSHOTS_MAX
 from tests.server.costs import past
 from tests.server.costs.cases import GOOD, REFUSED, Case, get, sending
 from tests.server.costs.world import Sent
@@ -199,6 +200,11 @@ def _snapshots() -> Iterator[Case]:
     yield _beyond(declare, "by who may not", "viewer", files(20_000))
     question = sending("POST", "/snapshots", lambda: {"snapshot": "0" * 64})
     yield Case(declare, "one that is not there", "owner", question, GOOD)
+    gone = "DELETE /snapshots/{name}"
+    yield Case(gone, "one of the most", "owner", _sent("DELETE", f"/snapshots/{SNAPSHOTS_MAX - 1:064x}"))
+    yield _beyond(gone, "one that is not there", "owner", _sent("DELETE", "/snapshots/" + "0" * 64))
+    yield _beyond(gone, "a long name", "owner", _sent("DELETE", "/snapshots/" + "s" * TEXT))
+    yield _beyond(gone, "by who may not", "viewer", _sent("DELETE", "/snapshots/" + "0" * 64))
 
     def chunks(size: int, count: int) -> Any:
         whole = [(size).to_bytes(4, "big") + i.to_bytes(4, "big") + bytes(size - 4) for i in range(count)]

@@ -40,6 +40,7 @@ from penstock.engines.agent.joined import DeclaredNode
 from penstock.engines.joined.records import JoinedNode
 from penstock.engines.processes.paths import DataFolder
 from penstock.security.vault import Vault
+from penstock.store.folder_snapshots import SNAPSHOTS_MAX, FolderSnapshots, holder
 from penstock.store.sqlite import SqliteStore
 from penstock.testing.builders import ask, device
 from tests.report.invoice.samples import CUSTOMER, ISSUER, invoice, month
@@ -156,6 +157,7 @@ def write(data: Path, waiting: int = WAITING, *, lost: bool = False) -> None:
     store.close()
     _outputs(folder)
     _joined(folder, clock.now)
+    _snapshots(folder, clock.now)
 
 
 def _joined(folder: DataFolder, now_ms: int) -> None:
@@ -164,6 +166,14 @@ def _joined(folder: DataFolder, now_ms: int) -> None:
     for i in range(NODES_MAX - 1):
         record = JoinedNode(DeclaredNode(NodeName(f"away{i:04}"), at="x" * 253), ("0" * 64,), now_ms)
         (folder.joined / f"away{i:04}.json").write_bytes(msgspec.json.encode(record))
+
+
+def _snapshots(folder: DataFolder, now_ms: int) -> None:
+    """Keep as many snapshots of one user as the server does, with a list of the usual length each."""
+    kept = FolderSnapshots(folder.folder_snapshots, lambda: now_ms)
+    rows = [(f"{i:064x}", b"x" * 4_096, 4_096, now_ms - i, 20, i) for i in range(SNAPSHOTS_MAX)]
+    with kept._open(holder("mel", delegated=False, only=())) as db:
+        db.executemany("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
 def _tokens() -> Iterator[ev.AnyEvent]:

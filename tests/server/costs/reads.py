@@ -129,6 +129,10 @@ def _cluster() -> Iterator[Case]:
     yield _read("/joined-nodes?sort=-joined&totals_by=pool&limit=1000", "the largest page", "admin")
     yield _read("/joined-nodes?limit=1001", "beyond a page", "admin", statuses=REFUSED, beyond=True)
     yield _read("/joined-nodes", "by who may not", "operator", statuses=frozenset({403}), beyond=True)
+    yield _read("/snapshots?sort=-used&limit=1000", "the largest page", "owner")
+    yield _read("/snapshots?search=f&sort=bytes", "all of them", "owner")
+    yield _read("/snapshots?limit=1001", "beyond a page", "owner", statuses=REFUSED, beyond=True)
+    yield _read("/snapshots", "by who may not", "viewer", statuses=frozenset({403}), beyond=True)
     for path in ("/defrag", "/cycle", "/config"):
         yield _read(path, "all of it", "viewer")
         yield _read(path, "by who may not", statuses=frozenset({403}), beyond=True)

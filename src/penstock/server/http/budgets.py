@@ -78,6 +78,8 @@ BUDGETS: dict[str, CostBudget] = {
     "POST /jobs/{job_id}/cancel": CHANGE,
     "POST /jobs/{job_id}/checkpoint": CHANGE,
     "POST /jobs/actions": ACTION,
+    "GET /snapshots": PAGE,
+    "DELETE /snapshots/{name}": CHANGE,
     "POST /snapshots": INTAKE,
     "POST /snapshots/chunks": INTAKE,
     "GET /health": LIGHT,

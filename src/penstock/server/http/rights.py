@@ -66,6 +66,8 @@ RIGHTS: dict[str, Right] = {
     "POST /jobs/{job_id}/cancel": ACTING,
     "POST /jobs/{job_id}/checkpoint": ACTING,
     "POST /jobs/actions": ACTING,
+    "GET /snapshots": SENDING,
+    "DELETE /snapshots/{name}": SENDING,
     "POST /snapshots": SENDING,
     "POST /snapshots/chunks": SENDING,
     "GET /health": PUBLIC,

@@ -1,23 +1,26 @@
-"""Routes that take in snapshots of folders: first the list of files, then the chunks of contents that are missing.
+"""Routes about snapshots of folders. They are taken in by their list of files first, then the chunks that are missing.
 
 Nobody is told what others have sent: a holder's snapshots and chunks are looked up among their own.
 """
 
 import struct
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Path, Request
 from starlette.responses import Response
 
-from penstock.api.snapshots import ChunksAnswer, NewSnapshot, SnapshotAnswer
+from penstock.api.snapshots import ChunksAnswer, NewSnapshot, SnapshotAnswer, SnapshotList, SnapshotView
+from penstock.api.types import DoneAnswer
 from penstock.core.model import folder_snapshots as fs
 from penstock.core.model.access import Scope
 from penstock.core.model.errors import PenstockError, Problem
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, invalid, large_body_of
 from penstock.server.http.responses import ApiError, answer
+from penstock.server.lists import SNAPSHOTS
 from penstock.server.routes.openapi import returns
+from penstock.server.tables import ListQuery, list_query, paged
 from penstock.store.folder_snapshots import FolderSnapshots, Holder, holder
 
 LIST_MAX_BYTES = 8 * 2**20
@@ -30,6 +33,7 @@ MEDIA = "application/octet-stream"
 _LENGTH = struct.Struct(">I")
 _decode = msgspec.json.Decoder(NewSnapshot).decode
 NAME_EXPECTED = "64 hexadecimal digits in lower case"
+NamePath = Annotated[str, Path(max_length=200, description="name of the snapshot", examples=["0" * 64])]
 EXAMPLE = {"snapshot": "0" * 64, "files": []}
 
 
@@ -49,6 +53,27 @@ def snapshot_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         kept = kept_by(backend)
         with await large_body_of(request, backend.bodies, CHUNKS_MAX_BYTES) as body:
             return await backend.pools.files.run(_added, kept, holder_of(who), body)
+
+    @app.get("/api/v1/snapshots", **returns(SnapshotList))
+    async def list_snapshots(who: caller, query: Annotated[ListQuery, list_query(SNAPSHOTS)]) -> Response:
+        """List the snapshots of folders that the server keeps for the caller."""
+        allow(who.submits_anywhere, "see snapshots")
+        kept, by = kept_by(backend), holder_of(who)
+
+        def compute() -> Response:
+            needed = backend.snapshots_held()
+            views = [SnapshotView(*one, needed[f"{by}/{one.name}"]) for one in kept.listed(by)]
+            return paged(SNAPSHOTS, query, views, SnapshotList)
+
+        return await backend.pools.files.run(compute)
+
+    @app.delete("/api/v1/snapshots/{name}", **returns(DoneAnswer))
+    async def remove_snapshot(who: caller, name: NamePath) -> Response:
+        """Remove a snapshot of the caller that no live job and no schedule starts in."""
+        allow(who.submits_anywhere, "remove snapshots")
+        kept = kept_by(backend)
+        await backend.pools.files.run(_removed, kept, holder_of(who), name)
+        return answer(DoneAnswer(True))
 
 
 _BINARY = {"requestBody": {"required": True, "content": {MEDIA: {"schema": {"type": "string", "format": "binary"}}}}}
@@ -87,6 +112,13 @@ def _declared(kept: FolderSnapshots, by: Holder, body: bytes) -> Response:
     except PenstockError as error:
         raise ApiError(error.code, error.message, hint=error.hint) from error
     return answer(SnapshotAnswer(wanted.snapshot, found.complete, found.base_known, found.missing))
+
+
+def _removed(kept: FolderSnapshots, by: Holder, name: str) -> None:
+    try:
+        kept.remove(by, name)
+    except PenstockError as error:
+        raise ApiError(error.code, error.message, hint=error.hint) from error
 
 
 def _added(kept: FolderSnapshots, by: Holder, body: bytes) -> Response:
