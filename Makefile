@@ -8,7 +8,7 @@ WORKERS ?= auto
 PYTEST_ARGS ?=
 COVERED_BY := tests/core tests/control tests/sim/replay tests/report tests/migrate tests/traces
 
-.PHONY: ui ui-check help demo test test-cgroup2 man lint audit install install-torch bench docs sim sim-planted sim-kubernetes sim-kubernetes-planted e2e-kubernetes soak coverage mutants clean
+.PHONY: ui ui-check help demo test system-packages test-cgroup2 man lint audit install install-torch bench docs sim sim-planted sim-kubernetes sim-kubernetes-planted e2e-kubernetes soak coverage mutants clean
 
 help:
 	@echo "make demo     a server, real trainings, a preemption, a dead node, a report in demo-out/"
@@ -49,8 +49,10 @@ install-torch: $(VENV)/.dev
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
 
-test: $(VENV)/.dev
+system-packages: $(VENV)/.dev
 	@scripts/install-system-packages.sh
+
+test: system-packages
 	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 test-cgroup2: $(VENV)/.dev
@@ -91,6 +93,8 @@ e2e-kubernetes: $(VENV)/.dev
 soak: $(VENV)/.dev
 	$(BIN)/python -m penstock.sim --seeds 20000 --first 100000
 	$(BIN)/python -m penstock.sim --kubernetes --seeds 20000 --first 100000
+	$(BIN)/python -m penstock.sim --planted
+	$(BIN)/python -m penstock.sim --kubernetes --planted
 	PENSTOCK_SLOW=1 $(BIN)/python -m pytest -m hypothesis
 	PENSTOCK_SLOW=1 $(BIN)/python -m pytest tests/crash tests/server/test_schema.py tests/server/test_noisy_neighbour.py
 	PENSTOCK_SLOW=1 $(BIN)/python -m pytest tests/core/place/test_mig_plan.py tests/devices/test_mig_apply.py
