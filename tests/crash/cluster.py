@@ -26,20 +26,21 @@ from penstock.engines.processes.procfs import REPLICA_MARK, all_pids
 from penstock.privatefiles import write_whole
 
 T = TypeVar("T")
-POLL_S = 0.01
+POLL_MIN_S, POLL_MAX_S = 0.01, 0.05
 START_WAIT_S = 40.0
 _SOURCES = str(Path(penstock.__file__).resolve().parents[1])
 
 
 def until(found: Callable[[], T], what: str, timeout_s: float = 30.0) -> T:
     """Return the first true value of `found`; raises AssertionError, naming `what`, when none comes in time."""
-    deadline = time.monotonic() + timeout_s
+    begun = time.monotonic()
     while True:
         value = found()
         if value:
             return value
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for: {what}"
-        time.sleep(POLL_S)
+        waited_s = time.monotonic() - begun
+        assert waited_s < timeout_s, f"waited {timeout_s} s for: {what}"
+        time.sleep(min(max(waited_s / 10, POLL_MIN_S), POLL_MAX_S))
 
 
 def kill(pid: int | None, number: int = signal.SIGKILL) -> bool:

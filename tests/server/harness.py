@@ -32,16 +32,18 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMITS = {"failed_logins_burst": 10_000}
 """For tests that try many wrong tokens; everything else is as it is by default."""
 FINAL = ("succeeded", "failed", "cancelled")
-POLL_S = 0.01
+POLL_MIN_S, POLL_MAX_S = 0.01, 0.05
+"""What is awaited is looked at less often the longer it takes: most looks are requests, and cost the server, too."""
 MARK = "PENSTOCK_TEST_ROOT"
 
 
 def until(found: Callable[[], T], what: str, timeout_s: float = 30.0) -> T:
     """Return the first true value of `found`; fails, naming `what`, when none comes in time."""
-    deadline = time.monotonic() + timeout_s
+    begun = time.monotonic()
     while not (value := found()):
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for: {what}"
-        time.sleep(POLL_S)
+        waited_s = time.monotonic() - begun
+        assert waited_s < timeout_s, f"waited {timeout_s} s for: {what}"
+        time.sleep(min(max(waited_s / 10, POLL_MIN_S), POLL_MAX_S))
     return value
 
 
