@@ -151,7 +151,7 @@ class Terminal:
         return int(self("submit", "--json", "--cpus", "1", "--", *words).json()["jobs"][0]["id"])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Server(tmp_path_factory.mktemp("cli") / "data") as running:
         yield running

@@ -7,7 +7,7 @@ import pytest
 from tests.server.harness import Jobs, Server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Server(tmp_path_factory.mktemp("server") / "data") as running:
         yield running

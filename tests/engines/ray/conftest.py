@@ -1,4 +1,4 @@
-"""The server on the session's Ray cluster, as tests here call it."""
+"""The server on the file's Ray cluster, as tests here call it."""
 
 import pytest
 
