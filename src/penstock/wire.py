@@ -18,6 +18,8 @@ from typing import Any
 import msgspec
 import uvloop
 
+gc.disable()  # while modules load: a fifth of the start would be collections that find nothing
+
 from penstock import starts
 from penstock.bootstrap import (
     Engines,
@@ -93,6 +95,7 @@ from penstock.store.address import Address, address_of, open_seat, remember
 from penstock.store.folder_snapshots import FolderSnapshots
 from penstock.web.pages import WebPages
 
+gc.enable()
 log = logging.getLogger(__name__)
 
 RETURN_WAIT_S = 600.0
@@ -121,9 +124,7 @@ def serve(options: ServeOptions) -> None:
     limits = read_limits(limits_file) if options.limits_file or kept_limits.exists() else Limits()
     address = address_of(data.log, read_once(options.store_file), data.store_address)
     lock = hold_server_lock(data, shared=bool(address.url))
-    signal.signal(
-        signal.SIGCHLD, signal.SIG_DFL if options.slurm else signal.SIG_IGN
-    )  # how Slurm's commands end counts
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL if options.slurm else signal.SIG_IGN)  # Slurm's commands: how they end
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_S)
     try:
