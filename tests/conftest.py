@@ -1,5 +1,6 @@
 """What every test of a run shares: signals, umask and terminal as tests expect them, one PostgreSQL, workers."""
 
+import gc
 import os
 import signal
 import sys
@@ -42,6 +43,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if slow:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+def pytest_collectstart() -> None:
+    """Collect no garbage while tests are collected: nothing of them is any."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave tests out of later collections: hundreds of commands are forked from here, and would copy them all."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

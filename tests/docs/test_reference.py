@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,8 +30,13 @@ MAKERS = {"Problem", "_refused", "_problem", "_bad"}
 """Functions whose first argument is the code of a problem."""
 
 
-def calls() -> Iterator[tuple[str, ast.Call]]:
-    """Yield the calls in the sources, each with the name of what is called."""
+@cache
+def calls() -> list[tuple[str, ast.Call]]:
+    """Return the calls in the sources, each with the name of what is called."""
+    return list(_calls())
+
+
+def _calls() -> Iterator[tuple[str, ast.Call]]:
     for path in SOURCES.rglob("*.py"):
         if not str(path.relative_to(SOURCES)).startswith(NOT_OURS):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -38,20 +44,17 @@ def calls() -> Iterator[tuple[str, ast.Call]]:
                     yield getattr(node.func, "id", getattr(node.func, "attr", "")), node
 
 
-CALLS = list(calls())
-
-
 def text_of(node: ast.expr | None) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def first_texts(*names: str) -> set[str]:
-    return {text_of(call.args[0]) for name, call in CALLS if name in names and call.args} - {""}
+    return {text_of(call.args[0]) for name, call in calls() if name in names and call.args} - {""}
 
 
 def put_together() -> list[str]:
     """Return patterns of codes that are put together, such as `unknown_{field}`."""
-    made = [call.args[0] for name, call in CALLS if name in MAKERS and call.args]
+    made = [call.args[0] for name, call in calls() if name in MAKERS and call.args]
     return ["".join(text_of(v) or ".+" for v in one.values) for one in made if isinstance(one, ast.JoinedStr)]
 
 
@@ -62,7 +65,11 @@ def test_every_code_of_an_answer_is_explained():
 
 def test_every_code_of_a_problem_is_explained():
     by_word = {
-        text_of(word.value) for name, call in CALLS if name != "Finding" for word in call.keywords if word.arg == "code"
+        text_of(word.value)
+        for name, call in calls()
+        if name != "Finding"
+        for word in call.keywords
+        if word.arg == "code"
     } - {""}
     used = first_texts(*MAKERS) | (by_word - {*ANSWERS, *PROGRAM, *(FINDINGS.keys() - PROBLEMS.keys())})
     assert used - {*PROBLEMS} == set(), "put it into api/error_texts.py: PROBLEMS"
@@ -75,7 +82,7 @@ def test_every_code_with_an_exit_code_is_explained():
 
 
 def test_every_metric_is_explained():
-    taken = [call for name, call in CALLS if name in ("count", "observe") and "etrics" in ast.unparse(call.func)]
+    taken = [call for name, call in calls() if name in ("count", "observe") and "etrics" in ast.unparse(call.func)]
     labels = {text_of(call.args[0]): {word.arg for word in call.keywords} - {"by"} for call in taken}
     kinds = {text_of(call.args[0]): getattr(call.func, "attr", "") for call in taken}
     assert labels == {name: {*one.labels} for name, one in METRICS.items()}, "see METRICS in control/metrics.py"
