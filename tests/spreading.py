@@ -10,16 +10,24 @@ import pytest
 
 WORKERS_MAX = 8
 SLOWEST = (
-    "tests/sim/test_world.py",
-    "tests/crash/test_kill_sweep.py",
-    "tests/crash/test_failover.py",
     "tests/server/test_schema.py",
+    "tests/crash/test_kill_sweep.py",
+    "tests/sim/test_world.py",
+    "tests/crash/test_failover.py",
+    "tests/training/test_libraries.py",
+    "tests/server/test_tenants.py",
+    "tests/training/test_torch.py",
+    "tests/engines/conformance/test_jobs_local.py",
     "tests/server/http/test_costs.py",
-    "tests/crash/test_agent_takeover.py",
-    "tests/server/test_noisy_neighbour.py",
     "tests/web/test_pages.py",
     "tests/web/test_attacks.py",
     "tests/web/test_writes.py",
+    "tests/crash/test_agent_takeover.py",
+    "tests/server/test_noisy_neighbour.py",
+    "tests/engines/ray/test_runtime.py",
+    "tests/training/ranks/test_distributed.py",
+    "tests/cli/test_every_command.py",
+    "tests/cli/test_foreign_text.py",
 )
 """Files that take long, longest first: a worker that begins one at the end keeps all others waiting."""
 
