@@ -21,7 +21,7 @@ from tests.crash.failover import LIMIT_S, Failover, Kind, planned
 from tests.crash.pair import Pair, environment_is_clean
 from tests.properties import LONG
 
-ROUNDS: list[Kind] = ["killed", "paused", "database restarted", "killed", "database crashed", "paused"]
+ROUNDS: list[Kind] = ["killed", "paused", "database restarted", "database crashed"]
 
 
 def held(failover: Failover) -> None:

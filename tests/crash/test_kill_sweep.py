@@ -23,7 +23,7 @@ from tests.crash.load import Job
 from tests.crash.sweep import sweep
 from tests.properties import LONG
 
-SHORT_POINTS, DATABASE_POINTS, FULL_POINTS = 40, 15, 200
+SHORT_POINTS, DATABASE_POINTS, FULL_POINTS = 24, 10, 200
 
 
 def held(figures: dict[str, Any], points: int) -> None:

@@ -21,7 +21,7 @@ from tests.server.harness import LIMITS, Jobs, Server, cluster_file, environment
 from tests.server.test_tenants import former_months
 
 API = "/api/v1"
-EXAMPLES = 200 if LONG else 10
+EXAMPLES = 200 if LONG else 5
 ENDLESS = (f"{API}/events/stream", f"{API}/changes")
 UNLIMITED = LIMITS | {"requests_burst": 10**9, "requests_per_s": 10**9, "failed_logins_burst": 10**9}
 EXPECTED = """
@@ -106,7 +106,7 @@ def tried(idle_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Trie
     ]
     command += ["--output-sanitize", "false", "--suppress-health-check", "all", "--no-shrink"]
     found = subprocess.run(
-        command, cwd=folder, env=environment(server.root), capture_output=True, text=True, timeout=60 + 30 * EXAMPLES
+        command, cwd=folder, env=environment(server.root), capture_output=True, text=True, timeout=360 + 30 * EXAMPLES
     )
     operations = [(m.upper(), path) for path, ops in document["paths"].items() for m in ops]
     return Tried(found.returncode, found.stdout + found.stderr, list(exchanges(folder / "har.json")), operations)
