@@ -15,8 +15,8 @@ from penstock.client import Client
 from penstock.testing.server import InProcessServer
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-SHOTS = Path(os.environ.get("PENSTOCK_SHOTS", "build/shots"))
-"""Where screenshots are kept."""
+SHOTS = os.environ.get("PENSTOCK_SHOTS", "")
+"""The folder for screenshots, such as build/shots; by default none are taken."""
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 PAGES = {
     "overview": "/", "jobs": "/jobs", "nodes": "/nodes", "node_list": "/nodes?tab=list", "queues": "/queues",
@@ -132,9 +132,11 @@ class Viewer:
         self.page.locator("main .loading").first.wait_for(state="detached", timeout=20_000)
 
     def shot(self, name: str) -> None:
-        SHOTS.mkdir(parents=True, exist_ok=True)
-        self.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")  # canvases
-        self.page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
+        """Let canvases be drawn, and keep a screenshot where there is a folder for it."""
+        self.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        if SHOTS:
+            Path(SHOTS).mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
 
     def overflow(self) -> int:
         """Return by how many pixels the page is wider than the window."""
