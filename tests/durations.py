@@ -14,8 +14,8 @@ BUDGETS_S = {
     "tests/client": 120,
     "tests/calls": 120,
     "tests/control": 240,
-    "tests/core": 2600,
-    "tests/crash": 1800,
+    "tests/core": 1900,
+    "tests/crash": 1000,
     "tests/devices": 90,
     "tests/docs": 240,  # how-tos are played as they stand
     "tests/engines": 1800,  # real Slurm, Ray and containers, and machines in network namespaces
@@ -25,7 +25,7 @@ BUDGETS_S = {
     "tests/report": 440,
     "tests/security": 120,
     "tests/server": 3600,
-    "tests/sim": 1600,
+    "tests/sim": 1000,
     "tests/store": 480,
     "tests/testing": 120,
     "tests/traces": 240,

@@ -12,6 +12,7 @@ WORKERS_MAX = 8
 SLOWEST = (
     "tests/server/test_schema.py",
     "tests/crash/test_kill_sweep.py",
+    "tests/sim/test_pods.py",
     "tests/sim/test_world.py",
     "tests/crash/test_failover.py",
     "tests/training/test_libraries.py",

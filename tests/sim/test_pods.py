@@ -1,36 +1,42 @@
 """The fault simulator of a Kubernetes cluster: seeds are repeatable, none finds a bug, planted bugs are found."""
 
+from functools import cache
+
 import pytest
 
 from penstock.sim.__main__ import EXPECTED_OF_PODS
-from penstock.sim.pods.planted import planted
-from penstock.sim.pods.world import PodWorld, play, play_world
+from penstock.sim.pods.planted import PLANTED_BUGS, planted
+from penstock.sim.pods.world import PodOutcome, PodWorld, play, play_world
+from tests.sim.seeds import FOUND_BY_PODS
 
 SEEDS = range(30)
 KEPT = (11, 65, 94, 128, 197, 380, 1235, 2361)
 """Seeds that found bugs once."""
-QUICK = ("failed_bind_keeps_room", "gangs_in_part", "others_rules_ignored", "sidecars_not_counted",
-         "claims_not_waited_for", "attachments_not_counted", "bound_without_claims", "devices_given_twice")  # fmt: skip
-"""Bugs that few seeds find; `make sim-kubernetes-planted` looks for all of them."""
+PLANTED_SEEDS = range(600)
+
+
+@cache
+def outcome(seed: int) -> PodOutcome:
+    return play(seed)
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *KEPT])
 def test_no_seed_finds_a_bug(seed):
-    assert play(seed).violations == ()
+    assert outcome(seed).violations == ()
 
 
 def test_the_same_seed_gives_the_same_run():
-    assert play(7) == play(7)
-    assert play(7) != play(8)
+    assert play(7) == outcome(7)
+    assert outcome(7) != outcome(8)
 
 
 def test_what_a_big_run_should_reach_is_reached():
-    reached = {name for seed in SEEDS for name in play(seed).probes}
+    reached = {name for seed in SEEDS for name in outcome(seed).probes}
     assert set(EXPECTED_OF_PODS) - reached == set()
 
 
 def test_pods_are_bound():
-    assert sum(play(seed).bound for seed in range(10)) > 100
+    assert sum(outcome(seed).bound for seed in range(10)) > 100
 
 
 def test_claims_get_devices():
@@ -39,10 +45,11 @@ def test_claims_get_devices():
     assert sum(world.device_checks.allocated for world in worlds) > 30
 
 
-@pytest.mark.parametrize("bug", QUICK)
+@pytest.mark.parametrize("bug", sorted(PLANTED_BUGS))
 def test_a_planted_bug_is_found(bug):
     with planted(bug):
-        assert any(play(seed).violations for seed in range(60))
+        found = next((seed for seed in (*FOUND_BY_PODS.get(bug, ()), *PLANTED_SEEDS) if play(seed).violations), None)
+    assert found is not None, f"{bug} ({PLANTED_BUGS[bug].text}) was not found in {len(PLANTED_SEEDS)} seeds"
 
 
 def test_an_unknown_bug_cannot_be_planted():

@@ -1,5 +1,6 @@
 """A shadow beside another scheduler, in worlds with faults: its log is what was bound, and it only reads."""
 
+from functools import cache
 from unittest import mock
 
 import pytest
@@ -15,13 +16,18 @@ KEPT = (34, 36, 51, 86, 99, 120, 143, 153, 813)
 REACHED = {"compared", "started", "succeeded", "cancelled", "job_started", "job_evicted", "server_crashed", "node_gone"}
 
 
+@cache
+def outcome(seed):
+    return play(seed)
+
+
 @pytest.mark.parametrize("seed", [*SEEDS, *KEPT])
 def test_no_seed_finds_a_difference(seed):
-    assert play(seed).violations == ()
+    assert outcome(seed).violations == ()
 
 
 def test_what_is_promised_is_reached():
-    assert {name for seed in SEEDS for name in play(seed).probes} >= REACHED
+    assert {name for seed in SEEDS for name in outcome(seed).probes} >= REACHED
 
 
 def _lost(self, slot, pod):
