@@ -9,6 +9,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,10 @@ def throughput(running: Server, job_ids: list[int], since: ev.Record) -> float:
     return sum(alone[job_id] / step_us for job_id, step_us in together.items())
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the same: it takes two minutes")
-    parser.parse_args()
+    parser.parse_args(words)
     with server(declared=CLUSTER) as running:
         folder = DataFolder(running.data).node("n1") / "devices"
         folder.mkdir()

@@ -15,6 +15,7 @@ from tests.cli.transcript import Shell, commands, shell
 from tests.server.harness import ROOT, environment, sweep
 
 LAB = (ROOT / "docs" / "lab-machine.md").read_text(encoding="utf-8")
+ELASTIC = (ROOT / "docs" / "elastic-training.md").read_text(encoding="utf-8")
 OPERATE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
 SEEN_AT_LAB = {
     "penstock up": ("Penstock is up", "nodes?.* 8 devices"),
@@ -86,6 +87,26 @@ def test_a_server_is_kept_as_the_page_says(terminal, tmp_path):
     for mention in re.findall(r"`(penstock store[^`]*)`", OPERATE.partition("**Backup")[0]):
         play(terminal, mention.replace("/backups/", "backups/").replace("/tmp/proof", "proof"))
     play(terminal, "penstock down")
+
+
+SEEN_AT_ELASTIC = {
+    "penstock up": ("Penstock is up", "4 devices"),
+    "penstock submit": ("job 1",),
+    "penstock logs": ("starting at row 0 with", "final loss: 0"),
+    "penstock show": ("succeeded",),
+    "penstock explain": ("job 1",),
+}
+
+
+def test_a_training_grows_as_its_page_says(terminal, tmp_path):
+    pytest.importorskip("torch")
+    blocks = re.findall(r"`([\w/]+.yaml)`:\n\n```yaml\n(.*?)```", ELASTIC, re.DOTALL)
+    (name, declared), (shown, said) = blocks
+    (tmp_path / name).write_text(declared, encoding="utf-8")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    assert yaml.safe_load(said).items() <= yaml.safe_load((ROOT / shown).read_text(encoding="utf-8")).items()
+    for command in commands(ELASTIC):
+        play(terminal, command, SEEN_AT_ELASTIC)
 
 
 @pytest.mark.parametrize("page", ["from-slurm", "from-skypilot"])

@@ -255,15 +255,16 @@ class Session(Telling):
         stop: int | None = None,
         *,
         samples: int | None = None,
+        scaled_steps: float | None = None,
         capture: Capture | None = None,
         agree: Agrees | None = None,
         final: bool = True,
     ) -> Iterator[int]:
-        """Yield the step numbers that are left to do: from `step` to `stop` - 1, or until `samples` are done.
+        """Yield the step numbers that are left to do: from `step` to `stop` - 1, or until enough is done.
 
         Args:
-            stop, samples: one of them. Samples are those of all ranks and all updates, as `batch.samples` counts them:
-                the end of a training whose batch may change.
+            stop, samples, scaled_steps: one of them. A training whose batch may change ends by samples, those of all
+                ranks and updates, or by updates of the base batch that it is worth: see `Batch`.
             capture: returns the state to save, called at borders only. Without it nothing is saved automatically.
             agree: needed with several ranks that must stop together.
             final: save once more after the last step.
@@ -271,12 +272,15 @@ class Session(Telling):
             FencedAttempt; UnsavableValue, after the first step at the latest. A save that fails otherwise
             is logged and reported, and tried again at the next interval.
         """
-        if (stop is None) == (samples is None):
-            raise BadArgument(f"stop is {stop} and samples is {samples}; expected one of them")
+        if [stop, samples, scaled_steps].count(None) != 2:
+            raise BadArgument(
+                f"stop, samples, scaled_steps are {stop}, {samples}, {scaled_steps}; expected one of them"
+            )
         self.begin(stop)
         if self._layout.together and self.environment.world_size > 1 and capture and agree is None:
             raise BadArgument("sharded=True needs agree=: all ranks must save their parts at the same step")
-        left = partial(self.batch.updates_left, samples or 0) if stop is None else lambda: stop - self.step
+        by_batch = partial(self.batch.updates_left, samples=samples, scaled_steps=scaled_steps)
+        left = by_batch if stop is None else lambda: stop - self.step
         return self._steps(left, capture, agree, final)
 
     def begin(self, stop: int | None = None) -> None:

@@ -176,7 +176,18 @@ def test_pace_and_batch_are_in_the_report(tmp_path: Path, monkeypatch: Any) -> N
     assert "noise_scale" not in last
 
 
-@pytest.mark.parametrize("given", [{}, {"stop": 5, "samples": 5}])
+def test_a_training_may_end_by_what_its_updates_are_worth() -> None:
+    with training.session(batch=8) as run:
+        run.batch.noise, done = known(24.0), 0
+        run.batch._share = Share(16)
+        for _ in run.steps(scaled_steps=8):
+            assert run._reporter.total == 5
+            done += 1
+    assert (done, run.batch.samples) == (5, 80)
+    assert run.batch.scaled_steps == pytest.approx(5 * 2 * (24 + 8) / (24 + 16))
+
+
+@pytest.mark.parametrize("given", [{}, {"stop": 5, "samples": 5}, {"samples": 5, "scaled_steps": 5}])
 def test_steps_end_by_one_of_two_numbers(given: dict[str, int]) -> None:
     with training.session(batch=8) as run, pytest.raises(BadArgument, match="expected one of them"):
         run.steps(**given)

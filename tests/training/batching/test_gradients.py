@@ -91,7 +91,7 @@ def test_gradients_that_are_not_finite_do_not_count(order: str) -> None:
     batch = batch_of(order)
     train(batch, 40, spoil=7, scaler=torch.amp.GradScaler("cpu", init_scale=8.0))
     assert batch.noise.samples > 0
-    assert batch.noise.count == (18 if order == "64,0" else 38)
+    assert batch.noise.count == (19 if order == "64,0" else 38)
 
 
 def test_only_every_eighth_update_has_hooks() -> None:
@@ -121,7 +121,7 @@ def test_models_whose_gradients_are_nowhere_whole_are_refused() -> None:
         batch_of("8,0").watch(model, optimizer)
 
 
-SMALL = ("--epochs", "6", "--hidden", "8", "--batch", "16", "--rate", "0.02")
+SMALL = ("--updates", "500", "--hidden", "8", "--batch", "16", "--rate", "0.02")
 
 
 def start(begin: Start, ranks: int, *options: str, attempt: int, **variables: str) -> list[Any]:
@@ -186,5 +186,5 @@ def test_ranks_change_their_batch_at_one_step_and_learn_as_well(
     (tmp_path / "new").rename(file)
     output = ended(ranks)
     assert [replica.lines("progress")[-1]["local_batch"] for replica in ranks] == [16, 16]
-    assert number(output, "rows") >= 6 * 1792
+    assert 150 * 16 + 1 < number(output, "rows") < 500 * 64
     assert number(output, "loss") == pytest.approx(still, abs=0.15)

@@ -6,6 +6,7 @@ A batch changes between two updates only, for all ranks at once; row number k of
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -112,9 +113,11 @@ class Batch:
         """Return the passes of this rank in the update under way, over the next `total` rows of `order`."""
         return order.rounds(self.samples, self.total, rank=self.rank, ranks=self.ranks, rows_max=self.local)
 
-    def updates_left(self, samples: int) -> int:
-        """Return how many updates it takes until `samples` are done, at this batch."""
-        return max(0, -((self.samples - samples) // self.total))
+    def updates_left(self, *, samples: int | None = None, scaled_steps: float | None = None) -> int:
+        """Return how many updates it takes until so many of one or the other are done, at this batch."""
+        if samples is not None:
+            return max(0, -((self.samples - samples) // self.total))
+        return max(0, math.ceil(((scaled_steps or 0.0) - self.scaled_steps) / self._worth() - 1e-9))
 
     def watch(
         self,

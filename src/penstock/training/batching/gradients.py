@@ -10,7 +10,7 @@ Imported only by programs that use PyTorch.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as distributed
@@ -21,6 +21,15 @@ from penstock.training.torch import collective_device
 
 if TYPE_CHECKING:
     from penstock.training.batching.batch import Batch
+
+
+class _Before(NamedTuple):
+    """The gradients of an update, by what they are multiplied, and their squared norm without that."""
+
+    local: int
+    unit: float
+    gradients: list[torch.Tensor]
+    squared: torch.Tensor
 
 
 class GradientWatch:
@@ -49,7 +58,7 @@ class GradientWatch:
         self._pass: list[torch.Tensor] = []
         self._passes: list[torch.Tensor] = []
         self._whole: torch.Tensor | None = None
-        self._before: tuple[int, int, list[torch.Tensor]] | None = None
+        self._before: _Before | None = None
         self._pair: torch.Tensor | None = None
         self._exchange: tuple[float, Any] = (0.0, None)
         self._wait: Any = 0.0
@@ -73,6 +82,11 @@ class GradientWatch:
         else:
             self._before = None
 
+    @property
+    def _single(self) -> bool:
+        """Whether an update has a single gradient."""
+        return self._batch.ranks == 1 and self._batch.accumulation == 0
+
     def _clear(self) -> None:
         for hook in self._hooks:
             hook.remove()
@@ -85,7 +99,8 @@ class GradientWatch:
         if not self._queued:
             self._queued = True
             _after_backward(self._computed)
-        self._pass.append(_norm(gradient.detach()))
+        if not self._single or not self._pass:
+            self._pass.append(_norm(gradient.detach()))
         self.seconds += time.perf_counter() - begun_s
 
     def _computed(self) -> None:
@@ -108,12 +123,12 @@ class GradientWatch:
         else:
             self._wait = begun_s - since_s
         self._queued = False
-        self._passes.append(_squared(self._pass))
-        self._pass = []
         gradients = [p.grad.detach() for p in self._parameters if p.grad is not None]
         self._whole = _squared([_norm(gradient) for gradient in gradients])
-        if self._batch.ranks == 1 and self._batch.accumulation == 0:
-            self._differ(gradients)
+        self._passes.append(self._whole if self._single else _squared(self._pass))
+        self._pass = []
+        if self._single and not any(gradient.is_sparse for gradient in gradients):
+            self._differ(gradients, self._whole)
         self.seconds += time.perf_counter() - begun_s
 
     def _update_ends(self) -> None:
@@ -126,11 +141,13 @@ class GradientWatch:
 
     def _take(self, passes: list[torch.Tensor], whole: torch.Tensor) -> None:
         batch, count = self._batch, len(passes)
-        if count * batch.ranks == 1:
-            if self._pair is not None:
+        if self._single:
+            if self._pair is not None and count == 1:
                 small_sq, big_sq = self._pair.tolist()
                 batch.noise.add(small=batch.local, small_sq=small_sq, big=2 * batch.local, big_sq=big_sq)
             return
+        if count * batch.ranks == 1:
+            return  # it was to add up more
         self._before = None
         pair = torch.stack([torch.stack(passes).mean() * count * count, whole])
         if batch.ranks > 1:
@@ -144,17 +161,16 @@ class GradientWatch:
             wait = self._wait  # `tolist` has waited for what the events are of
             batch.exchanged(wait[0].elapsed_time(wait[1]) / 1000 if isinstance(wait, tuple) else wait)
 
-    def _differ(self, gradients: list[torch.Tensor]) -> None:
+    def _differ(self, gradients: list[torch.Tensor], squared: torch.Tensor) -> None:
         """Keep a copy of the gradients, or compare them with those of the update before."""
         unit, local = self._unit(), self._batch.local
         before, self._before = self._before, None
-        if before is None or before[:2] != (local, len(gradients)):
-            self._before = (local, len(gradients), [gradient / unit for gradient in gradients])
+        if before is None or (before.local, len(before.gradients)) != (local, len(gradients)):
+            self._before = _Before(local, unit, [gradient.clone() for gradient in gradients], squared / unit**2)
             return
-        now = [gradient / unit for gradient in gradients]
-        known_sq, now_sq = (_squared([_norm(gradient) for gradient in of]) for of in (before[2], now))
-        both = [_norm((a + b) / 2) for a, b in zip(before[2], now, strict=True)]
-        self._pair = torch.stack([(known_sq + now_sq) / 2, _squared(both)])
+        both = torch.stack([_dot(one, other) for one, other in zip(before.gradients, gradients, strict=True)]).double()
+        mean_sq = (before.squared + squared / unit**2) / 2
+        self._pair = torch.stack([mean_sq, mean_sq / 2 + both.sum() / (2 * unit * before.unit)])
 
     def _unit(self) -> float:
         """By what the gradients of this update are multiplied."""
@@ -165,6 +181,12 @@ def _norm(gradient: torch.Tensor) -> torch.Tensor:
     values = gradient.coalesce().values() if gradient.is_sparse else gradient
     half = values.dtype in (torch.float16, torch.bfloat16)
     return torch.linalg.vector_norm(values, dtype=torch.float32 if half else None)
+
+
+def _dot(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    half = one.dtype in (torch.float16, torch.bfloat16)
+    flat = [(gradient.float() if half else gradient).reshape(-1) for gradient in (one, other)]
+    return torch.dot(flat[0], flat[1])
 
 
 def _squared(norms: list[torch.Tensor]) -> torch.Tensor:
