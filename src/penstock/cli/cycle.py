@@ -17,6 +17,7 @@ WAIT_TEXT = {
     "quota": "would exceed a maximum of a queue or tenant",
     "reserve": "would cut into their pool's reserve",
     "admission": "wait for their turn in their queue",
+    "expected_demand": "are held back: room is kept for demand that is expected",
     "backing_off": "wait after a failure",
     "cycle_full": "are left to the next cycle, which may start more",
 }
@@ -64,6 +65,8 @@ def _print_candidates(out: Console, shown: CycleView) -> None:
     if shown.weights is not None:
         told = zip(OBJECTIVES, _parts(shown.weights), strict=True)
         out.print("weights: " + ", ".join(f"{name} {part / 10:g} %" for name, part in told))
+    if shown.energy:
+        out.print(shown.energy)
     out.print(table(columns, rows, right=(*OBJECTIVES, "weighted"), drop=OBJECTIVES))
 
 

@@ -34,6 +34,7 @@ WHY = {
     "backing_off": "failed, retries soon",
     "cycle_full": "starts next cycle",
     "dependency": "other jobs first",
+    "expected_demand": "room for expected jobs",
     "held": "held",
     "kept_back": "room kept for others",
     "making_room": "others make room",

@@ -217,9 +217,17 @@ def print_results(trace: "Trace", results: "Sequence[VariantResult]") -> None:
     if len(tenants) > 1:
         columns = ("tenant: mean wait", "jobs", *names)
         Console().print(table(columns, tenants, right=columns[1:]))
+    _print_strategies(by_name)
     _print_costs(by_name)
     for note in trace.notes:
         say(f"note: {note}")
+
+
+def _print_strategies(by_name: "dict[str, list[VariantResult]]") -> None:
+    """Print how often each strategy was picked on the trace itself, and what it decided."""
+    from penstock.report.simulation.numbers import STRATEGY_COLUMNS, strategy_rows
+
+    Console().print(table(STRATEGY_COLUMNS, strategy_rows(by_name), right=STRATEGY_COLUMNS[2:]))
 
 
 def _print_costs(by_name: "dict[str, list[VariantResult]]") -> None:

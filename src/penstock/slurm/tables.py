@@ -35,6 +35,7 @@ REASONS = {
     "reserved": "ReqNodeNotAvail",
     "behind": "Priority",
     "admission": "Priority",
+    "expected_demand": "Priority",
     "kept_back": "Priority",
     "nodes_away": "ReqNodeNotAvail",
 }

@@ -51,20 +51,20 @@ def test_why_says_the_numbers(critical, waiting, utilisation, why):
 
 def test_each_strategy_switches_its_own():
     switched = {
-        s.name: (s.may_preempt, s.use_predictions, s.batching_window_ms, s.victim_sets_tried_max(256))
+        s.name: (s.keeps_room, s.batching_window_ms, s.victim_sets_tried_max(256))
         for s in (choose(1, 1, 900), choose(0, 0, 0), choose(0, 11), choose())
     }
     assert switched == {
-        "preemptive": (True, False, 0, 1024),
-        "immediate": (False, False, 0, 256),
-        "predictive": (True, True, 0, 256),
-        "delayed": (True, False, 500, 256),
+        "preemptive": (False, 0, 1024),
+        "immediate": (False, 0, 256),
+        "predictive": (True, 0, 256),
+        "delayed": (False, 500, 256),
     }
 
 
-def test_a_critical_job_may_preempt_on_an_idle_cluster_too():
-    assert not choose(0, 1, 100).may_preempt
-    assert choose(1, 1, 100).may_preempt
+def test_room_is_kept_beside_critical_jobs_too_where_many_wait():
+    assert choose(1, 11, 900).keeps_room
+    assert not choose(1, 10, 900).keeps_room
 
 
 def test_thresholds_and_switches_are_settings():
@@ -93,7 +93,6 @@ def test_the_precedence_is_that_of_the_rules(critical, others, utilisation, high
     ]
     found = choose(critical, critical + others, utilisation, settings)
     assert found.name == next(name for name, held in holds if held)
-    assert found.may_preempt or critical == 0
 
 
 @pytest.mark.parametrize(("critical", "waiting", "utilisation"), [(2, 1, 0), (-1, 0, 0), (0, 0, -1), (0, 0, 1001)])

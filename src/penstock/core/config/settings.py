@@ -9,6 +9,8 @@ from penstock.core.config.fields import Field, Section, duration, flag, integer,
 from penstock.core.config.reader import Reader
 from penstock.core.config.setting_texts import SETTING_TEXTS
 from penstock.core.model.cluster import Settings
+from penstock.core.model.expected import HOUR_MS
+from penstock.core.model.quantities import format_duration, format_milli
 
 AMOUNT_MAX = 2**53
 
@@ -47,6 +49,16 @@ def _check(reader: Reader, settings: Settings) -> None:
         reader.wrong("objective_utilisation_milli", f"a sum of {sum(parts)}", "five objectives that sum to 1000")
     if settings.lease_margin_ms >= settings.lease_ttl_ms:
         reader.wrong("lease_margin", f"{settings.lease_margin_ms} ms", "less than lease_ttl")
+    for name, most, text_of in _MOST:
+        if getattr(settings, name) > most:
+            reader.wrong(name.rsplit("_", 1)[0], text_of(getattr(settings, name)), f"at most {text_of(most)}")
+
+
+_MOST = (
+    ("predictive_share_milli", 1000, format_milli),
+    ("predictive_confidence_milli", 1000, format_milli),
+    ("predictive_ahead_ms", HOUR_MS, format_duration),
+)
 
 
 SETTINGS = Section(Settings, _fields(), _check)

@@ -127,7 +127,8 @@ def _next_wave(workspace: Workspace, size: int, passed_over: PassedOver) -> Wave
         if cursor.plain is None:
             queue = workspace.tree.rules.get(cursor.key.queue)
             only_capacity = needs_only_capacity(cursor.key, workspace.pools.get(pool), queue)
-            cursor.plain = only_capacity and not workspace.tree.needs_places
+            held_back = workspace.kept_room.concerns(cursor.key)
+            cursor.plain = only_capacity and not workspace.tree.needs_places and not held_back
         if left < 0 or not cursor.plain or exceeded(cursor.leaf, order.demand(cursor)) is not None:
             break
         if not cursor.milli and not _one_less(workspace, cursor, slots, room):

@@ -11,6 +11,7 @@ from penstock.core.cycle.resume import Resumer
 from penstock.core.cycle.strategy import Strategy
 from penstock.core.cycle.windows import keep_windows
 from penstock.core.cycle.workspace import Placed, Workspace
+from penstock.core.model.expected import ExpectedDemand
 from penstock.core.model.ids import ClassId, JobId, PoolName, QueueName
 from penstock.core.model.jobs import Job, RequestClass
 from penstock.core.model.plan import Plan, QuotaExceeded, Verdict, WaitCode
@@ -52,7 +53,7 @@ class Cycle:
         tries_max = strategy.victim_sets_tried_max(self._settings.victim_sets_tried_max)
         self._preemptor = Preemptor(workspace.context, tries_max)
         self._reservations.promised = self._preemptor.chosen
-        self._resumer = Resumer(workspace)
+        self._resumer, self._kept_room = Resumer(workspace), workspace.kept_room
         self._admitted: dict[QueueName, int] = {}
         self._verdicts: dict[ClassId, Verdict] = {}
         self._backlog: Backlog | None = None
@@ -147,12 +148,7 @@ class Cycle:
         resizing = self._resizing
         for job, victims in resizing.put_off:
             self._verdicts.setdefault(job.class_id, Verdict("making_room", job.id, victims=victims))
-        orders = (
-            *self._preemptor.preemptions,
-            *self._resumer.preemptions,
-            *matched.preemptions,
-            *resizing.preemptions,
-        )
+        orders = (*self._preemptor.preemptions, *self._resumer.preemptions, *matched.preemptions, *resizing.preemptions)
         return Plan(
             self._snapshot.seq,
             with_batches(resizing.starts, self._workspace.batched, resizing.sizing),
@@ -161,11 +157,12 @@ class Cycle:
             {**self._preemptor.held, **matched.rooms, **resizing.held},
             tuple(self._reservations.reserved),
             now_ms=self._now_ms,
-            strategy=f"{self._strategy.name}: {self._strategy.why}",
+            strategy=self._kept_room.told(f"{self._strategy.name}: {self._strategy.why}"),
             pause_ms=self._strategy.batching_window_ms,
             again_ms=self._again_ms(matched),
             resumes=tuple(self._resumer.resumes),
             batches=batch_changes(self._snapshot, resizing.sizing, {order.victim for order in orders}),
+            kept=self._kept_room.kept,
             problems=tuple(f"policy {name}: {text}" for name, text in sorted(self._order.broken.items())),
         )
 
@@ -173,7 +170,7 @@ class Cycle:
         """Return when time alone may change the decisions."""
         if self._workspace.full and any(v.code == "cycle_full" for v in self._verdicts.values()):
             return self._now_ms
-        moments = [self._preemptor.again_ms, self._resizing.again_ms, matched.again_ms]
+        moments = [self._preemptor.again_ms, self._resizing.again_ms, matched.again_ms, self._kept_room.ends_ms]
         if self._verdicts:
             moments += [job.not_before_ms for _, job in self._order.backing_off]
             moments += [ms for kept in self._snapshot.config.reservations for ms in (kept.start_ms, kept.end_ms)]
@@ -303,6 +300,10 @@ class Cycle:
             self._verdicts[cursor.class_id] = refused
             return False
         end_ms = self._workspace.end_ms(key)
+        demand = self._cut_by(key, end_ms) if self._kept_room and not claim else None
+        if demand is not None:
+            self._verdicts[cursor.class_id] = Verdict("expected_demand", job.id, expected=demand)
+            return False
         found = self._place_beside(cursor, end_ms)
         if found is not None:
             return self._start(cursor, found, end_ms)
@@ -412,6 +413,14 @@ class Cycle:
             if over_admission(self._settings, key.ask.device_milli, admitted, total_milli):
                 return Verdict("admission", job.id)
         return None
+
+    def _cut_by(self, key: RequestClass, end_ms: int) -> ExpectedDemand | None:
+        """Return the demand into whose room a job of the class would cut if it started now."""
+        bound = self._kept_room.before(key, end_ms)
+        if not bound:
+            return None
+        with self._cluster.tentatively():
+            return self._kept_room.cut(bound) if self._workspace.place(key) is not None else None
 
     def _waiting_milli(self, queue: QueueName) -> int:
         if queue not in self._admitted:

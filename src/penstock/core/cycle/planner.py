@@ -80,13 +80,15 @@ class Planner:
             self._latest.clear()
         totals, whole = self.totals(snapshot)
         strategy = strategy_of(snapshot, totals, self.cluster.free_milli, self._thresholds)
-        found = self._single.plan(snapshot, now_ms, self._shapes, strategy)
+        keeps = strategy.keeps_room and bool(snapshot.expected)
+        found = None if keeps else self._single.plan(snapshot, now_ms, self._shapes, strategy)
         if found is not None:
             return found
         tree = self.tree.load(snapshot.usage, whole, now_ms, snapshot.pool_powers)
         context = CycleContext(snapshot, now_ms, self.cluster, tree, Holds(self.cluster))
         could_start = partial(self._could_start, snapshot, now_ms)
-        workspace = Workspace(context, self._shapes, totals, self._policies, self._openings, could_start, self._speeds)
+        parts = (context, self._shapes, totals, self._policies, self._openings, could_start, self._speeds)
+        workspace = Workspace(*parts, keeps_room=keeps)
         return Cycle(workspace, strategy).run()
 
     def _changed(self, snapshot: Snapshot) -> Sequence[NodeName] | None:

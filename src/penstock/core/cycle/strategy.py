@@ -1,5 +1,8 @@
 """The strategy of one cycle: how hard it looks, picked from the state of the cluster, and why.
 
+What each changes: `preemptive` tries more sets of victims, `predictive` keeps room for demand that is expected
+(`kept_room.py`), `delayed` lets jobs gather before the next cycle, `immediate` does none of this.
+
 Rules, the first that holds: critical jobs wait and utilisation is high: `preemptive`; utilisation is low:
 `immediate`; many wait: `predictive`; else `delayed`. Comparisons are strict, so a value on a threshold does not
 count as beyond it.
@@ -23,9 +26,8 @@ StrategyName = Literal["preemptive", "immediate", "predictive", "delayed"]
 class Effort(msgspec.Struct, frozen=True, omit_defaults=True):
     """The behavior that a strategy switches on in the cycle."""
 
-    may_preempt: bool = True
-    use_predictions: bool = False
-    """Whether predicted run times may hold back, reserve for or start a job."""
+    keeps_room: bool = False
+    """Whether jobs are held back for demand that is expected, where many wait."""
     batching_window_ms: int = 0
     """How long requests are gathered before the next cycle looks at them together."""
     victim_sets_factor: int = 1
@@ -43,9 +45,9 @@ class StrategySettings(msgspec.Struct, frozen=True, omit_defaults=True):
     preemptive_above_milli: int = 800
     immediate_below_milli: int = 300
     predictive_above_waiting: int = 10
-    preemptive: Effort = Effort(victim_sets_factor=4)
-    immediate: Effort = Effort(may_preempt=False)
-    predictive: Effort = Effort(use_predictions=True)
+    preemptive: Effort = Effort(victim_sets_factor=4, keeps_room=True)
+    immediate: Effort = Effort()
+    predictive: Effort = Effort(keeps_room=True)
     delayed: Effort = Effort(batching_window_ms=500)
 
     def __post_init__(self) -> None:
@@ -61,8 +63,7 @@ class Strategy(msgspec.Struct, frozen=True):
 
     name: StrategyName
     why: str
-    may_preempt: bool
-    use_predictions: bool
+    keeps_room: bool
     batching_window_ms: int
     victim_sets_factor: int
 
@@ -111,8 +112,9 @@ def choose_strategy(
 ) -> Strategy:
     """Return the strategy of this cycle.
 
-    While critical jobs wait, every strategy allows preemption: on a cluster that is nearly idle the one kind of
-    device that a critical job needs may still be taken.
+    Where as many wait as `predictive` needs, `preemptive` keeps room as well: else the cycle that starts a critical
+    job would give the rest of the room away. None of them forbids preemption: on a cluster that is nearly idle the one
+    kind of device that a job needs may still be taken.
 
     Args:
         critical_waiting: jobs of critical priority among those that wait.
@@ -145,8 +147,7 @@ def choose_strategy(
     return Strategy(
         name=name,
         why=why,
-        may_preempt=effort.may_preempt or critical_waiting > 0,
-        use_predictions=effort.use_predictions,
+        keeps_room=effort.keeps_room and waiting > settings.predictive_above_waiting,
         batching_window_ms=effort.batching_window_ms,
         victim_sets_factor=effort.victim_sets_factor,
     )

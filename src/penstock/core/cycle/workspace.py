@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from penstock.core.cycle.kept_room import KeptRoom
 from penstock.core.cycle.reservations import CouldStart, Openings, Reservations
 from penstock.core.elastic.learned import LearnedSpeeds, first_batch
 from penstock.core.elastic.rounds import Rounds
@@ -42,7 +43,10 @@ class Workspace:
         openings: Openings,
         could_start: CouldStart,
         speeds: Speeds,
+        *,
+        keeps_room: bool = False,
     ) -> None:
+        """`keeps_room`: room is kept for demand that is expected."""
         self.context, self.totals, self.speeds = context, totals, speeds
         self.snapshot, self.now_ms, self.cluster, self.tree, self.holds = context
         snapshot, tree, now_ms = self.snapshot, self.tree, self.now_ms
@@ -53,6 +57,8 @@ class Workspace:
         """Returns the shapes that jobs of a class accept, in order, ready to be placed."""
         self.order = JobQueue(snapshot.config, tree, snapshot.classes, now_ms, policies)
         self.reservations = Reservations(context, openings, could_start)
+        expected = snapshot.expected if keeps_room else ()
+        self.kept_room = KeptRoom(expected, self.settings, now_ms, self.cluster, totals)
         self.starts: list[Start] = []
         self.handled: set[JobId] = set()
         """Jobs already decided, outside the walk or by it."""

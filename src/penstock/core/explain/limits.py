@@ -47,8 +47,18 @@ def limits(scene: Scene) -> Iterator[Constraint]:
         text += f"{format_milli(free)} free; this one takes {format_milli(scene.gang.device_milli)}: "
         text += f"short by {format_milli(short)}"
         yield Constraint("reserve", text, short, "device_milli", scene.pool.name)
+    yield from _expected(scene)
     yield from _virtualization(scene)
     yield from _admission(scene)
+
+
+def _expected(scene: Scene) -> Iterator[Constraint]:
+    """Yield the demand that is expected, where room for it holds the job back."""
+    verdict = scene.base.verdicts.get(scene.job.class_id)
+    demand = verdict.expected if verdict is not None else None
+    if demand is not None:
+        text = f"it would cut into room that pool {demand.pool} keeps for {demand.text}"
+        yield Constraint("expected_demand", text, max(0, demand.until_ms - scene.now_ms), "ms", demand.pool)
 
 
 def blocks(scene: Scene) -> list[QuotaExceeded]:

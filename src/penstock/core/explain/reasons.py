@@ -79,6 +79,12 @@ CONSTRAINTS: dict[str, Reason] = {
         "wait, or a higher `admission` (0: no limit)",
         untimed="it is not its turn yet",
     ),
+    "expected_demand": Reason(
+        "room is kept for jobs of higher priority that are expected, as keeping it has paid before",
+        "a `time_limit` that ends before the room is needed, a higher priority, or wait; `predictive_share: 0`: none",
+        untimed="room is kept for jobs that are expected",
+        timed=True,
+    ),
     "nowhere": Reason(
         "no node of its pool may take it, and none of the others has room", "open or add nodes", shortage=True
     ),

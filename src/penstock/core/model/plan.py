@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from penstock.core.model.batching import BatchChoice
+from penstock.core.model.expected import ExpectedDemand, Kept
 from penstock.core.model.ids import AttemptNumber, ClassId, JobId, QueueName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace, Room
 from penstock.core.model.objectives import Front
@@ -37,7 +38,8 @@ class QuotaExceeded(NamedTuple):
 
 
 WaitCode = Literal[
-    "no_fit", "making_room", "kept_back", "quota", "power_cap", "reserve", "admission", "backing_off", "cycle_full"
+    "no_fit", "making_room", "kept_back", "quota", "power_cap", "reserve", "admission", "expected_demand",
+    "backing_off", "cycle_full",
 ]  # fmt: skip
 
 
@@ -106,6 +108,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """The job whose reservation is in the way."""
     victims: tuple[JobId, ...] = ()
     quota: QuotaExceeded | None = None
+    expected: ExpectedDemand | None = None
+    """The demand for which the room is kept that is in the way."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -133,5 +137,7 @@ class Plan(msgspec.Struct, frozen=True):
     """Comparison of the candidate plans, this one among them; None when there was no choice."""
     resumes: tuple[Resume, ...] = ()
     batches: tuple[BatchChange, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    """Room that was kept for demand that is expected."""
     dropped: int = 0
     """Decisions that `verify` took out because the state had moved on."""

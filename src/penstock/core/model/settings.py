@@ -113,7 +113,15 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     immediate_utilisation_milli: int = 300
     """Below this use of the devices a cycle lets no jobs gather (`batching_window`)."""
     predictive_waiting_min: int = 10
-    """With more waiting jobs than this a cycle lets no jobs gather either."""
+    """With more waiting jobs than this a cycle lets no jobs gather, and keeps room for demand that is expected."""
+    predictive_share_milli: int = 100
+    """Room for demand that is expected takes at most this share of a pool's devices; 0: none is kept."""
+    predictive_ahead_ms: int = 1_800_000
+    """Such room is kept from this long before the hour in which the demand is expected; at most an hour."""
+    predictive_confidence_milli: int = 750
+    """The demand that room is kept for is so great that at least this part of the hours had as much."""
+    predictive_gain_milli: int = 1_500
+    """Room is kept where the wait that it saved was at least this many times the device time that it left idle."""
     critical_priority: int = 1_000
     """Jobs of this priority or higher are critical."""
     batching_window_ms: int = 0

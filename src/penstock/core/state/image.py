@@ -11,6 +11,7 @@ from penstock.core.model.schedules import Schedule
 from penstock.core.model.secrets import Secret
 from penstock.core.place.workload_mix import Memory
 from penstock.core.state.accounts import MoneyImage
+from penstock.core.state.demand import DemandImage
 from penstock.core.state.idempotency import IdempotencyEntry
 from penstock.core.state.identity import Identity
 from penstock.core.state.indexes import PastUse
@@ -55,3 +56,5 @@ class Image(msgspec.Struct, frozen=True):
     """How replicas ended on each node."""
     model_speeds: tuple[KindSpeeds, ...] = ()
     """How fast jobs of each kind were on device models."""
+    demand: DemandImage = DemandImage()
+    """Demand by the hour, and whether room for it has paid."""

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from penstock.core.model.accounts import Hold
 from penstock.core.model.cluster import ClusterConfig, Node
+from penstock.core.model.expected import ExpectedDemand
 from penstock.core.model.ids import JobId, NodeName, PoolName, QueueName, TenantName
 from penstock.core.model.jobs import Job
 from penstock.core.model.matching import KnownSpeeds
@@ -58,6 +59,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Mean power of one held device (mW), by model, as far as measured."""
     pool_powers: PoolPowers = MappingProxyType({})
     """What one device in use is expected to draw (mW), by pool and model; of pools with a limit of power."""
+    expected: tuple[ExpectedDemand, ...] = ()
+    """Demand for which room may be kept, in the order of pools and priorities."""
     leaving: tuple[NodeName, ...] = ()
     """Nodes of which it is known when they go, by name."""
     model_speeds: KnownSpeeds = KnownSpeeds()
@@ -104,6 +107,7 @@ def take_snapshot(state: State) -> Snapshot:
         typical=indexes.requests.typical,
         powers=indexes.powers.means(),
         pool_powers=indexes.powers.expected(state.config, indexes.nodes),
+        expected=state.demand.expected,
         leaving=tuple(sorted(indexes.leaving)),
         model_speeds=indexes.model_speeds.cut() if state.config.matching else KnownSpeeds(),
         changes=indexes.changes,

@@ -23,6 +23,7 @@ from penstock.core.order.ranks import request_class
 from penstock.core.place.workload_mix import Requests
 from penstock.core.state import replicas, suspension, tables, users
 from penstock.core.state.accounts import Accounts
+from penstock.core.state.demand import Demand
 from penstock.core.state.expected_end import noted, saved
 from penstock.core.state.idempotency import Remembered, remember
 from penstock.core.state.identity import Identity
@@ -59,7 +60,7 @@ class State:
         self.finished_ok, self.finished_bad = 0, 0
         self.money, self.tokens, self.secrets = Accounts(), Tokens(), Secrets()
         self.quota_notes, self.identity = QuotaNotes(), Identity()
-        self.subscriptions, self.schedules = Subscriptions(), Schedules()
+        self.subscriptions, self.schedules, self.demand = Subscriptions(), Schedules(), Demand()
         self.config_since_empty = True
         """No attempt was allocated under an older configuration: every maximum must hold."""
         self.indexes = Indexes()
@@ -91,6 +92,7 @@ class State:
             powers=self.indexes.powers.image(),
             past_runs=self.indexes.past_runs.image(),
             model_speeds=self.indexes.model_speeds.image(),
+            demand=self.demand.image(),
         )
 
     @classmethod
@@ -100,7 +102,7 @@ class State:
         state.next_job, state.next_port, state.config = image.next_job, image.next_port, image.config
         state.identity, state.subscriptions = image.identity, Subscriptions(image.subscriptions)
         state.nodes = {node.spec.name: node for node in image.nodes}
-        state.idempotency = Remembered(image.idempotency)
+        state.idempotency, state.demand = Remembered(image.idempotency), Demand(image.demand)
         state.finished_ok, state.finished_bad = image.finished_ok, image.finished_bad
         state.money, state.quota_notes = Accounts(image.money), QuotaNotes(image.quota_notes)
         state.tokens, state.secrets = Tokens(image.tokens), Secrets(image.secrets)
@@ -134,6 +136,7 @@ class State:
         Raises: BrokenInvariant when the record does not follow the last one, or a lifecycle forbids it.
         """
         self._follow(record)
+        self.demand.observe(record, self.jobs, self.nodes, self.indexes.pending, self.config)
         self._dispatch(record.event, record)
 
     def apply_alike(self, records: Sequence[ev.Record]) -> None:

@@ -29,6 +29,7 @@ _SHOWN: dict[WaitCause, Cause] = {
     "power_cap": Cause("power limit", "the pool's devices would have drawn more than they may", "#ff8800"),
     "reserve": Cause("pool reserve", "what was free is kept for preemptible jobs", "#ddaa33"),
     "admission": Cause("admission", "as many jobs took turns as the pool can serve", "#004488"),
+    "expected_demand": Cause("expected demand", "room was kept for more urgent jobs that were to come", "#882255"),
     "backing_off": Cause("backing off", "the pause before another attempt after a failure", "#66ccee"),
     "cycle_full": Cause("cycle full", "the cycle had started as many jobs as one cycle may", "#228833"),
     "next_cycle": Cause("next cycle", "it fitted; the next cycle would start it", "#bbbbbb"),

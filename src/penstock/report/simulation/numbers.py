@@ -80,6 +80,29 @@ def cost_rows(by_name: dict[str, list[VariantResult]]) -> CostRows | None:
     return CostRows(known[0].currency, cells + [(name, [costs.of(name) for costs in known]) for name in tenants])
 
 
+STRATEGY_COLUMNS = (
+    "policy",
+    "strategy",
+    "cycles",
+    "starts",
+    "preemptions",
+    "held back",
+    "device hours kept",
+    "gathered",
+)
+
+
+def strategy_rows(by_name: dict[str, list[VariantResult]]) -> list[tuple[str, ...]]:
+    """Return how often each strategy was picked under the first seed, and what it decided, a row for each."""
+    rows = []
+    for name, results in by_name.items():
+        for strategy, use in results[0].measures.strategies.items():
+            counts = (use.cycles, use.starts, use.preemptions, use.jobs_held_back)
+            kept = f"{use.kept_device_ms / 3_600_000:,.1f}"
+            rows.append((name, strategy, *(f"{count:,}" for count in counts), kept, _time(use.gathered_ms)))
+    return rows
+
+
 def by_variant(results: Sequence[VariantResult]) -> dict[str, list[VariantResult]]:
     """Return the results of each variant by seed, in the order of the variants."""
     found: dict[str, list[VariantResult]] = {}

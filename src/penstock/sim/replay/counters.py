@@ -1,7 +1,11 @@
-"""Counters of a running replay: use and waiting over time, as integrals and as samples for charts."""
+"""Counters of a running replay: use and waiting over time, as integrals and as samples for charts; strategies."""
 
 from typing import NamedTuple
 
+import msgspec
+
+from penstock.core.model.ids import JobId
+from penstock.core.model.plan import Plan
 from penstock.core.place.stranded import stranded_milli
 from penstock.core.state.state import State
 
@@ -23,6 +27,57 @@ class Sample(NamedTuple):
     """Free devices that no typical request could use."""
 
 
+class StrategyUse(msgspec.Struct):
+    """How often a strategy was picked, and what it decided."""
+
+    cycles: int = 0
+    starts: int = 0
+    preemptions: int = 0
+    jobs_held_back: int = 0
+    """Jobs that did not start in some cycle, for room was kept for demand that was expected."""
+    kept_device_ms: int = 0
+    """For how long devices were kept for such demand, used by others until it came or not."""
+    gathered_ms: int = 0
+    """For how long jobs gathered after its cycles."""
+
+
+class Strategies:
+    """Counts the strategies of committed plans, in their order."""
+
+    def __init__(self) -> None:
+        self.uses: dict[str, StrategyUse] = {}
+        self._held_back: set[tuple[str, JobId]] = set()
+        self._last: tuple[Plan, int] | None = None
+
+    def planned(self, plan: Plan, now_ms: int) -> None:
+        self.until(now_ms)
+        name = plan.strategy.partition(":")[0]
+        use = self.uses.setdefault(name, StrategyUse())
+        use.cycles += 1
+        use.starts += len(plan.starts)
+        use.preemptions += len(plan.preemptions)
+        use.gathered_ms += plan.pause_ms
+        for verdict in plan.verdicts.values():
+            if verdict.expected is not None and (name, verdict.first) not in self._held_back:
+                self._held_back.add((name, verdict.first))
+                use.jobs_held_back += 1
+        self._last = (plan, now_ms)
+
+    def done(self, now_ms: int) -> dict[str, StrategyUse]:
+        """Return the uses by name, with the time for which the last plan held."""
+        self.until(now_ms)
+        return dict(sorted(self.uses.items()))
+
+    def until(self, now_ms: int) -> None:
+        """Count the time for which the last plan held."""
+        if self._last is not None:
+            plan, since_ms = self._last
+            use = self.uses[plan.strategy.partition(":")[0]]
+            for kept in plan.kept:
+                use.kept_device_ms += kept.devices * max(0, min(now_ms, kept.demand.until_ms) - since_ms)
+            self._last = (plan, now_ms)
+
+
 class Meter:
     """Counters that the engine moves; `advance` is called for each moment before anything happens in it."""
 
@@ -35,8 +90,14 @@ class Meter:
         """Devices of open nodes."""
         self._nodes: object = None
         self.samples: list[Sample] = []
+        self.strategies = Strategies()
         self.sample_every_ms = 1
         self._next_sample_ms = 0
+
+    def begin(self, now_ms: int, last_ms: int) -> None:
+        """Begin at a time, and sample so that the time until `last_ms` has `SAMPLES`."""
+        self.now_ms = now_ms
+        self.sample_every_ms = max(1, (last_ms - now_ms) // SAMPLES)
 
     def advance(self, now_ms: int) -> None:
         """Count the time since the last moment."""

@@ -1,11 +1,13 @@
 """Measures of a replay: waiting, completion, use and fairness, overall and by groups. Pure functions of `Ran`."""
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 
 from penstock.core.model.ids import PoolName
+from penstock.sim.replay.counters import StrategyUse
 from penstock.sim.replay.life import Life
 from penstock.sim.replay.replay import Ran
 
@@ -15,6 +17,9 @@ SIZE_CLASSES = ((0, "no device"), (1, "1"), (4, "2-4"), (8, "5-8"), (64, "9-64")
 SHORT_MS = 10_000
 """Slow-down counts jobs as if they ran at least this long: else a second's wait of a tiny job outweighs all others.
 Source: bounded slowdown, Feitelson and Rudolph 1998."""
+
+
+Key = TypeVar("Key", str, int)
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -70,6 +75,9 @@ class Measures(msgspec.Struct, frozen=True):
     by_size: dict[str, Summary]
     events: int
     cycles: int
+    by_priority: dict[str, Summary] = {}
+    strategies: dict[str, StrategyUse] = {}
+    """How often each strategy was picked, and what it decided."""
 
 
 def measure(ran: Ran) -> Measures:
@@ -91,6 +99,8 @@ def measure(ran: Ran) -> Measures:
         by_size={name: of(chosen) for name, chosen in _grouped(ran.lives, size_class).items()},
         events=ran.events,
         cycles=ran.cycles,
+        by_priority={str(level): of(chosen) for level, chosen in _grouped(ran.lives, _priority).items()},
+        strategies=ran.strategies,
     )
 
 
@@ -99,8 +109,12 @@ def size_class(life: Life) -> str:
     return next(name for most, name in SIZE_CLASSES if devices <= most)
 
 
-def _grouped(lives: Sequence[Life], key: Callable[[Life], str]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+def _priority(life: Life) -> int:
+    return life.spec.priority
+
+
+def _grouped(lives: Sequence[Life], key: Callable[[Life], Key]) -> dict[Key, list[int]]:
+    found: dict[Key, list[int]] = {}
     for i, life in enumerate(lives):
         found.setdefault(key(life), []).append(i)
     return dict(sorted(found.items()))

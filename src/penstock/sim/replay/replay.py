@@ -15,7 +15,7 @@ from penstock.core.order.extension import Policies
 from penstock.core.predict.forecast import PastRun
 from penstock.core.state.state import State
 from penstock.sim.replay import life as on
-from penstock.sim.replay.counters import SAMPLES, Sample
+from penstock.sim.replay.counters import Sample, StrategyUse
 from penstock.sim.replay.execution_model import Physics
 from penstock.sim.replay.life import Life
 from penstock.sim.replay.simulation import OPERATOR, Knows, OnPlan, OnRecords, Simulation
@@ -43,6 +43,7 @@ class Ran(msgspec.Struct, frozen=True):
     total_device_ms: int
     events: int
     cycles: int
+    strategies: dict[str, StrategyUse] = {}
 
 
 def replay(
@@ -82,9 +83,7 @@ def replay(
         chooser=chooser,
     )
     _open(trace, state, config or trace.config, begun_ms, on_records)
-    engine.meter.now_ms = begun_ms
-    span_ms = trace.jobs[-1].submit_ms - begun_ms if trace.jobs else 0
-    engine.meter.sample_every_ms = max(1, span_ms // SAMPLES)
+    engine.meter.begin(begun_ms, trace.jobs[-1].submit_ms if trace.jobs else begun_ms)
     _plan_ahead(engine, trace, seed, begun_ms)
     for count, now_ms in enumerate(engine.run(trace.jobs)):
         if on_moment is not None:
@@ -104,6 +103,7 @@ def replay(
         total_device_ms=engine.meter.total_device_ms,
         events=state.seq,
         cycles=engine.cycles,
+        strategies=engine.meter.strategies.done(engine.meter.now_ms),
     )
 
 

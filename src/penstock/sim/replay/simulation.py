@@ -66,8 +66,7 @@ class Simulation:
         self._history = history
         self.lives: dict[JobId, Life] = {}
         self.meter = Meter(state)
-        self.plan_clock = PlanClock()
-        self.cycles = 0
+        self.plan_clock, self.cycles = PlanClock(), 0
         self._knows = knows
         self._chooser = chooser or PlanChooser(policies)
         self._on_plan, self._on_records = on_plan, on_records
@@ -269,6 +268,7 @@ class Simulation:
             tx = Transaction(self.state, now_ms)
             plan = apply_plan(tx, proposed, fresh=True)
             clock.committed(plan, now_ms, now_ms, self.state)
+            self.meter.strategies.planned(plan, now_ms)
             if self._on_plan is not None:
                 self._on_plan(snapshot, plan, now_ms)
             self._settle(tx)
