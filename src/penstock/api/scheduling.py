@@ -59,3 +59,5 @@ class CycleView(msgspec.Struct, frozen=True):
     """What each objective counts, where there was a choice."""
     dropped: int = 0
     """Decisions left out at the commit, as the state had moved on."""
+    energy: str = ""
+    """By what power the candidates were compared, or why not."""

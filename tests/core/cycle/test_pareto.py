@@ -67,6 +67,7 @@ def test_a_front_is_ready_for_json():
         ],
         "chosen": 1,
         "weights": {"utilisation": 300, "response_time": 250, "fairness": 200, "energy": 150, "cost": 100},
+        "energy": "",
     }
 
 
@@ -157,7 +158,7 @@ def test_scores_follow_their_formulas():
     assert [utilisation_score(used, devices_total=8) for used in (0, 3, 8)] == [0, 375, 1000]
     assert [response_time_score(ms, left_wait_ms=300) for ms in (0, 100, 900)] == [0, 250, 750]
     assert [fairness_score(low, share_max_milli=600) for low in (0, 200, 600)] == [0, 333, 1000]
-    assert [energy_score(w, devices_used=2, device_power_max_watts=700) for w in (0, 700, 1500)] == [1000, 500, 0]
+    assert [energy_score(mw, powered_milli=2_000, device_power_max_mw=700) for mw in (0, 700, 1500)] == [1000, 500, 0]
     assert [cost_score(p, devices_used=4, device_price_max_per_hour=250) for p in (0, 10, 1000)] == [1000, 990, 0]
 
 
@@ -165,7 +166,7 @@ def test_where_there_is_nothing_to_lose_the_score_is_full():
     assert utilisation_score(0, devices_total=0) == 1000
     assert response_time_score(0, left_wait_ms=0) == 1000
     assert fairness_score(0, share_max_milli=0) == 1000
-    assert energy_score(0, devices_used=0, device_power_max_watts=700) == 1000
+    assert energy_score(0, powered_milli=0, device_power_max_mw=700) == 1000
     assert cost_score(5, devices_used=2, device_price_max_per_hour=0) == 1000
 
 
@@ -182,8 +183,9 @@ facts = PlanFacts(
     left_wait_ms=1_000,
     share_min_milli=100,
     share_max_milli=250,
-    power_watts=2_100,
-    device_power_max_watts=700,
+    power_mw=2_100,
+    powered_milli=6_000,
+    device_power_max_mw=700,
     price_per_hour=1_200,
     device_price_max_per_hour=1_000,
 )

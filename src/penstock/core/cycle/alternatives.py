@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from penstock.core.cycle.energy import DevicePowers
 from penstock.core.cycle.objectives import PlanFacts, choose_plan, score_plan
 from penstock.core.cycle.planner import Planner
 from penstock.core.model.cluster import ClusterConfig, PlacementPolicy, Settings
@@ -48,8 +49,9 @@ class PlanChooser:
 
 def weigh(snapshot: Snapshot, plans: Sequence[Plan], now_ms: int) -> Front:
     """Return the comparison of the plans, and the best. Their index is their place in `plans`."""
-    candidates = [Candidate(i, score_plan(facts_of(snapshot, one, now_ms))) for i, one in enumerate(plans)]
-    return choose_plan(candidates, weights_of(snapshot.config.settings))
+    powers = DevicePowers(snapshot, plans)
+    candidates = [Candidate(i, score_plan(facts_of(snapshot, one, now_ms, powers))) for i, one in enumerate(plans)]
+    return replace(choose_plan(candidates, weights_of(snapshot.config.settings)), energy=powers.text)
 
 
 def weights_of(settings: Settings) -> Weights:
@@ -63,8 +65,14 @@ def weights_of(settings: Settings) -> Weights:
     )
 
 
-def facts_of(snapshot: Snapshot, plan: Plan, now_ms: int) -> PlanFacts:
-    """Return the expected result of a plan. Power is as measured by model; prices are those of the pools' models."""
+def facts_of(snapshot: Snapshot, plan: Plan, now_ms: int, powers: DevicePowers | None = None) -> PlanFacts:
+    """Return the expected result of a plan. Prices are those of the pools' models.
+
+    Args:
+        powers: of devices, for all plans that are compared; None: for this one alone.
+    """
+    powers = powers or DevicePowers(snapshot, (plan,))
+    drawn = powers.after(plan)
     started = {start.job_id for start in plan.starts}
     started_ms = left_ms = 0
     for _, _, jobs in snapshot.classes:
@@ -90,32 +98,12 @@ def facts_of(snapshot: Snapshot, plan: Plan, now_ms: int) -> PlanFacts:
         left_wait_ms=left_ms,
         share_min_milli=lowest,
         share_max_milli=highest,
-        power_watts=_power_mw(snapshot, plan) // 1000,
-        device_power_max_watts=max(snapshot.powers.values(), default=0) // 1000,
+        power_mw=drawn.power_mw,
+        powered_milli=drawn.device_milli,
+        device_power_max_mw=powers.most_mw,
         price_per_hour=price,
         device_price_max_per_hour=max(costs.values(), default=0),
     )
-
-
-def _power_mw(snapshot: Snapshot, plan: Plan) -> int:
-    """Return the power of the devices in use after a plan; one of a model without a measurement draws the most known.
-
-    0 where nothing was measured: then no plan is better in this.
-    """
-    powers = snapshot.powers
-    if not powers:
-        return 0
-    unknown, power = max(powers.values()), 0
-    for name, free in snapshot.free.items():
-        devices = snapshot.nodes[name].spec.devices
-        for device, milli in zip(devices, free.devices, strict=True):
-            power += device.healthy * powers.get(device.model, unknown) * (1000 - milli) // 1000
-    for start in plan.starts:
-        share = start.ask.each.devices.share_milli if start.ask.each.devices is not None else 1000
-        for place in start.places:
-            devices = snapshot.nodes[place.node].spec.devices
-            power += sum(powers.get(devices[index].model, unknown) for index in place.devices) * share // 1000
-    return power
 
 
 def _shares(snapshot: Snapshot, plan: Plan) -> tuple[int, int]:

@@ -51,10 +51,12 @@ class PlanFacts(msgspec.Struct, frozen=True):
     share_min_milli: int
     """Lowest weighted share of any tenant with work to do, after the plan."""
     share_max_milli: int
-    power_watts: int
-    """Expected draw of the devices in use."""
-    device_power_max_watts: int
-    """The highest power limit of any device of the pool."""
+    power_mw: int
+    """Expected draw of the devices in use whose power is known."""
+    powered_milli: int
+    """How many these are, in thousandths; 0 where plans are not to be told apart by it."""
+    device_power_max_mw: int
+    """What the one of them draws that draws most."""
     price_per_hour: int
     """Of the devices in use, in the smallest unit of money of the rates."""
     device_price_max_per_hour: int
@@ -68,7 +70,7 @@ def score_plan(facts: PlanFacts) -> Scores:
         response_time=response_time_score(facts.started_wait_ms, left_wait_ms=facts.left_wait_ms),
         fairness=fairness_score(facts.share_min_milli, share_max_milli=facts.share_max_milli),
         energy=energy_score(
-            facts.power_watts, devices_used=facts.devices_used, device_power_max_watts=facts.device_power_max_watts
+            facts.power_mw, powered_milli=facts.powered_milli, device_power_max_mw=facts.device_power_max_mw
         ),
         cost=cost_score(
             facts.price_per_hour,
@@ -99,12 +101,12 @@ def fairness_score(share_min_milli: int, *, share_max_milli: int) -> int:
     return _ratio(share_min_milli, share_max_milli)
 
 
-def energy_score(power_watts: int, *, devices_used: int, device_power_max_watts: int) -> int:
-    """Return 1000 - 1000 x power / (used x highest limit), at least 0; 1000 when nothing is used or known.
+def energy_score(power_mw: int, *, powered_milli: int, device_power_max_mw: int) -> int:
+    """Return 1000 - 1000 x power / (devices x highest power), at least 0; 1000 when nothing is used or known.
 
     Power is taken for each device in use, or a plan that starts nothing would look best.
     """
-    return FULL_MILLI - _ratio(power_watts, devices_used * device_power_max_watts, unknown=0)
+    return FULL_MILLI - _ratio(power_mw, powered_milli * device_power_max_mw // FULL_MILLI, unknown=0)
 
 
 def cost_score(price_per_hour: int, *, devices_used: int, device_price_max_per_hour: int) -> int:

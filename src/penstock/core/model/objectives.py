@@ -87,6 +87,8 @@ class Front(msgspec.Struct, frozen=True):
     points: tuple[Point, ...]
     chosen: int
     weights: Weights
+    energy: str = ""
+    """What the power of devices is known by, or why plans were not told apart by it."""
 
     @property
     def kept(self) -> tuple[Point, ...]:

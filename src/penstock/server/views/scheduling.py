@@ -116,6 +116,7 @@ def cycle_view(plan: Plan, placements: Sequence[str]) -> CycleView:
         plan.now_ms,
         front.weights if front is not None else None,
         plan.dropped,
+        front.energy if front is not None else "",
     )
 
 
