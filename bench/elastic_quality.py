@@ -2,23 +2,21 @@
 
 Elastic: workloads 1 to 4 of Pollux on 64 devices against the completion times that its authors published. The
 simulator is checked first: with the published baseline's rules it has to give the published figures.
-Device types: Gavel's generated jobs on 16 V100, 16 P100 and 16 K80; the same order of jobs with and without looking
-at types. PENSTOCK_TRACES names the folder of the traces.
+Device models: `bench.elastic_models`, through the replay of the real core. PENSTOCK_TRACES names the folder of the
+traces.
 """
 
 import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
-from copy import deepcopy
 from pathlib import Path
 from statistics import fmean
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from bench import elastic_gavel as gavel
 from bench import elastic_pollux as pollux
+from bench.elastic_models import SEEDS, SEEDS_QUICK, TABLE, models_part
 from bench.harness import result
 from penstock.core.elastic.allocate import allocate
 from penstock.core.elastic.goodput import GradientNoise
@@ -27,12 +25,9 @@ from penstock.core.elastic.worth import ElasticJob, explored_maximum, served_wei
 from penstock.report.svg import num, rect, text
 
 WORKLOADS, WORKLOADS_QUICK = (1, 2, 3, 4), (4,)
-SEEDS, SEEDS_QUICK = tuple(range(6)), (0,)
-JOBS_MAX = 1_200
 OWN_NOISE = 1.05
 """Runs of the published policy differ by this much, its authors say: one workload alone is held to no less."""
 MEAN_LIMIT_S, ROUND_LIMIT_MS = 2_580, 50
-FIFO_LIMIT_PCT, LAS_LIMIT_PCT = 15, 30
 
 
 class Elastic:
@@ -154,53 +149,13 @@ def elastic_part(folder: Path, numbers: tuple[int, ...], bars: Bars) -> None:
     result("simulator_off_pct", off, "%", "lower", 0.1, {"name": "Tiresias+Tuned, published", "value": 0})
 
 
-def types_part(path: Path, seeds: tuple[int, ...], bars: Bars) -> None:
-    """Measure what looking at device types saves, for two orders of jobs."""
-    table = gavel.speed_table(path)
-    makers: dict[str, Callable[[int], gavel.TypePolicy]] = {
-        "fifo blind": lambda seed: gavel.Blind("fifo", seed),
-        "fifo aware": lambda _: gavel.Aware("fifo"),
-        "fifo greedy": lambda _: gavel.Greedy(),
-        "las blind": lambda seed: gavel.Blind("las", seed),
-        "las shares": lambda _: gavel.BlindShares(),
-        "las aware": lambda _: gavel.Aware("las"),
-    }
-    means: dict[str, list[float]] = {name: [] for name in makers}
-    for seed in seeds:
-        work = gavel.arrivals(table, seed, JOBS_MAX)
-        for name, maker in makers.items():
-            means[name].append(gavel.simulate(deepcopy(work), maker(seed))[0])
-        say(f"seed {seed}: " + ", ".join(f"{name} {values[-1]:.0f} s" for name, values in means.items()))
-    for order, limit in (("fifo", FIFO_LIMIT_PCT), ("las", LAS_LIMIT_PCT)):
-        gains = _gains(means[f"{order} blind"], means[f"{order} aware"])
-        spread = {
-            "name": f"least and most of {len(seeds)} seeds",
-            "value": [round(min(gains), 1), round(max(gains), 1)],
-        }
-        result(f"het_gain_{order}_pct", fmean(gains), "%", "higher", limit, spread)
-    shares = _gains(means["las shares"], means["las aware"])
-    spread = {"name": f"least and most of {len(seeds)} seeds", "value": [round(min(shares), 1), round(max(shares), 1)]}
-    result("het_gain_over_equal_time_pct", fmean(shares), "%", "higher", LAS_LIMIT_PCT, spread)
-    greedy = {"name": "Gavel's type-aware FIFO, mean JCT s", "value": round(fmean(means["fifo greedy"]))}
-    result("het_fifo_jct_s", fmean(means["fifo aware"]), "s", "lower", round(fmean(means["fifo greedy"])), greedy)
-    for order in ("fifo", "las"):
-        bars[f"types, {order}"] = {
-            "type-blind": fmean(means[f"{order} blind"]),
-            "type-aware": fmean(means[f"{order} aware"]),
-        }
-
-
-def _gains(blind: list[float], aware: list[float]) -> list[float]:
-    return [100 * (1 - two / one) for one, two in zip(blind, aware, strict=True)]
-
-
 COLOURS = {
     "Optimus, published": "#b8bcc4",
     "Tiresias, published": "#8f96a3",
     "Pollux, published": "#5d6675",
     "Penstock": "#0b7a75",
-    "type-blind": "#8f96a3",
-    "type-aware": "#0b7a75",
+    "model-blind": "#8f96a3",
+    "model-aware": "#0b7a75",
 }
 
 
@@ -236,7 +191,7 @@ def main() -> None:
     with threadpool_limits(1):
         elastic_part(traces / "pollux", WORKLOADS_QUICK if chosen.quick else WORKLOADS, bars)
     seeds = SEEDS_QUICK if chosen.quick else SEEDS
-    types_part(traces / "gavel" / "simulation_throughputs.json.gz", seeds, bars)
+    models_part(traces / TABLE, seeds, bars)
     if chosen.picture:
         chosen.picture.write_text(picture(bars))
 
