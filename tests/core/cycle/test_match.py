@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.core.explain.why import explain
 from penstock.core.lifecycle.orders import stop_reason
 from penstock.core.model.cluster import Pool, Queue, Tenant
 from penstock.core.model.events import ConfigChanged, SaveSignalNoted
@@ -223,3 +224,32 @@ def test_the_log_alone_gives_the_same_state():
     again = fold(w.records)
     assert again.jobs[picky] == w.job(picky)
     assert again.indexes.model_speeds.image() == w.state.indexes.model_speeds.image()
+
+
+def test_explain_says_where_it_runs_and_who_says_so():
+    w, picky = displaced()
+    text = explain(w.state, w.job(picky), w.now).text
+    assert text == (
+        "attempt 1 is running on k80; it runs on K80, and is 10 times as fast on V100 as on K80 (measured on 1 "
+        "run like it): it moves when it gets room there that pays for its restart, and that others do not need more"
+    )
+    w.cycle()
+    follow(w)
+    w.run(picky)
+    text = explain(w.state, w.job(picky), w.now).text
+    assert "it runs on V100, 10 times as fast on V100 as on K80" in text
+
+
+def test_explain_says_what_a_waiting_job_would_gain():
+    w = learned()
+    others = [w.submit(name="other") for _ in range(2)]
+    w.run(*others)
+    picky = w.submit(name="picky")
+    w.cycle()
+    text = explain(w.state, w.job(picky), w.now).text
+    assert text.endswith("; it is 10 times as fast on V100 as on K80 (measured on 1 run like it)")
+
+
+def test_explain_is_silent_about_models_where_the_pool_does_not_match():
+    w, picky = displaced(rule=ModelRule())
+    assert "K80" not in explain(w.state, w.job(picky), w.now).text

@@ -10,6 +10,7 @@ from penstock.core.elastic.reported import why_not_larger
 from penstock.core.explain import line
 from penstock.core.explain.edits import smallest_edits
 from penstock.core.explain.limits import limits
+from penstock.core.explain.models import model_text
 from penstock.core.explain.reasons import CONSTRAINTS, STOP_RULES
 from penstock.core.explain.rights import rights
 from penstock.core.explain.scene import Scene
@@ -117,6 +118,7 @@ class Explainer:
         text = _headline(scene, found, refused) + (
             f"; {counted(ahead, 'job')} ahead" if ahead and code == "no_fit" else ""
         )
+        text += model_text(scene.job, question.snapshot) if fits or code == "no_fit" else ""
         possible = scene.replicas_possible
         edits, note = (
             ((), "")
@@ -236,7 +238,7 @@ def _not_waiting(job: Job, snapshot: Snapshot, now_ms: int) -> Explanation:
     if attempt.stop is None:
         kept = why_not_larger(job, snapshot.config.settings, now_ms)
         text = f"attempt {attempt.number} is {job.state} on {where}" + (f"; {kept}" if kept else "")
-        text += _prepares(job, attempt)
+        text += _prepares(job, attempt) + model_text(job, snapshot)
         text += _shares(attempt, snapshot) + _untouched(job, now_ms) + _idle(job, snapshot, now_ms)
         return Explanation(job.id, job.state, job.state, text)
     stop = attempt.stop
