@@ -20,6 +20,7 @@ from penstock.engines.slurm.writing import AT_ONCE
 from tests.engines.slurm.cluster import SEARCHED, SlurmCluster, own
 from tests.server.harness import Server
 
+PROGRAM = "/bin/true"
 JOBS, ROUNDS, CPUS = 200, 3, 64
 SHARE_LEAST_PCT = 90
 """2026-11, two cores."""
@@ -29,14 +30,14 @@ END_S = 300.0
 def bare(slurm: SlurmCluster, jobs: int, folder: Path) -> float:
     """Return the rate of bare `sbatch` (jobs/s), from the first submit to the last end.
 
-    Each job leaves a file: to ask Slurm how far it is would slow it down.
+    Each job runs the same program, and leaves a file: to ask Slurm how far it is would slow it down.
     """
     folder.mkdir()
     environment = {"PATH": SEARCHED, **slurm.variables}
     words = ["sbatch", "--parsable", "--mem=10", "--output=/dev/null"]
 
     def submit(_: int) -> str:
-        given = f"#!/bin/sh\n: > {folder}/$SLURM_JOB_ID\n"
+        given = f"#!/bin/sh\n{PROGRAM}\n: > {folder}/$SLURM_JOB_ID\n"
         done = subprocess.run(words, input=given, env=environment, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
@@ -53,7 +54,7 @@ def bare(slurm: SlurmCluster, jobs: int, folder: Path) -> float:
 def passed(client: Client, jobs: int) -> float:
     """Return the rate of the same jobs through Penstock (jobs/s)."""
     begun = time.perf_counter()
-    job: dict[str, Any] = {"command": ["true"], "cpus": 1, "memory": "10MiB"}
+    job: dict[str, Any] = {"command": [PROGRAM], "cpus": 1, "memory": "10MiB"}
     made = [ref.id for ref in client.submit({"jobs": [job] * jobs}).jobs]
     while client.jobs().jobs:
         if time.perf_counter() - begun > END_S:

@@ -171,11 +171,23 @@ def test_what_a_script_says_is_in_the_names_of_files(tmp_path):
 def test_an_attempt_is_claimed_once(tmp_path):
     spool, key = Spool(tmp_path), AttemptKey(JobId(17), AttemptNumber(1))
     folder = spool.prepare("")
-    (folder / "claims" / "18.1").mkdir()
-    (folder / "claims" / "18.1" / "99").touch()
+    (folder / "claims" / "18.1").write_text("99_4")
     assert [spool.withdraw("", key), spool.withdraw("", key)] == [True, True]
     assert not spool.withdraw("", AttemptKey(JobId(18), AttemptNumber(1)))
-    assert spool.claimed("", AttemptKey(JobId(18), AttemptNumber(1))) == "99"
+    assert spool.claimed("", AttemptKey(JobId(18), AttemptNumber(1))) == "99_4"
+
+
+@pytest.mark.parametrize("left", ["a folder", "a link", "--signal=9", "9" * 100])
+def test_a_claim_that_names_no_job_is_that_of_an_unknown_one(tmp_path, left):
+    spool, key = Spool(tmp_path), AttemptKey(JobId(17), AttemptNumber(1))
+    claim = spool.prepare("") / "claims" / "17.1"
+    if left == "a folder":
+        claim.mkdir()
+    elif left == "a link":
+        claim.symlink_to("/etc/passwd")
+    else:
+        claim.write_text(left)
+    assert (spool.claimed("", key), spool.withdraw("", key)) == ("", False)
 
 
 def test_a_file_that_an_account_left_as_a_link_is_not_followed(tmp_path):
@@ -193,7 +205,7 @@ def test_what_is_old_is_swept_and_what_runs_is_kept(tmp_path):
     for part, files in names.items():
         for name in files:
             (folder / part / name).touch()
-    (folder / "claims" / "17.1").mkdir()
+    (folder / "claims" / "17.1").touch()
     spool.sweep()
     assert len([path for part in ("news", "hosts", "claims") for path in (folder / part).iterdir()]) == 4
     for path in [path for part in ("news", "hosts", "claims") for path in (folder / part).iterdir()]:

@@ -221,5 +221,16 @@ def is_of(number: str, line: SlurmJob) -> bool:
     return number == line.number or (shared and number.startswith(f"{base}_"))
 
 
+def elements_of(line: SlurmJob) -> Iterator[SlurmJob]:
+    """Yield each of the elements of an array that share a line, such as `6_[1-2]`; none where it does not say which."""
+    base, bracket, inner = line.number.partition("_[")
+    try:
+        names = expand(f"[{inner.rstrip(']').partition('%')[0]}]") if bracket else []
+    except ValueError:
+        return
+    for name in names:
+        yield msgspec.structs.replace(line, number=f"{base}_{name}")
+
+
 def user_of(job: SlurmJob) -> UserName:
     return UserName(job.user or "slurm")

@@ -7,6 +7,7 @@ import asyncio
 import os
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from penstock.core.model.errors import InvalidInput, PenstockError, nearest
 from penstock.engines.slurm.commands import Call, SlurmAway
@@ -92,6 +93,8 @@ class SlurmWriter:
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._turns = asyncio.Semaphore(at_once)
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="slurm")
+        """Of its own: those that the loop lends are as few as there are cores, and others wait in them."""
 
     async def submit(self, script: str, *options: str, variables: Mapping[str, str] | None = None) -> str:
         """Return the number of the job that a script has become.
@@ -141,7 +144,7 @@ class SlurmWriter:
         async with self._turns:
             call = Call(words, given, variables, WRITE_S)
             try:
-                return await asyncio.to_thread(call.output)
+                return await asyncio.get_running_loop().run_in_executor(self._threads, call.output)
             except asyncio.CancelledError:
                 call.kill()
                 raise

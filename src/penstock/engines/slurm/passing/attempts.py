@@ -5,18 +5,20 @@ The first alone is enough where a program ended by itself. Where something made 
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Literal
 
 from msgspec.structs import replace
 
 from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
-from penstock.core.model.ids import AttemptNumber, Rank
+from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.jobs import ExitInfo
 from penstock.engines.slurm.jobs import SlurmJob
 from penstock.engines.slurm.passing.options import COMMENT_MAX, tag_of
 from penstock.engines.slurm.passing.script import CLAIMED_CODE, NOT_SHARED_CODE
 from penstock.engines.slurm.passing.spool import AttemptKey, Ended, Started
+from penstock.engines.slurm.server import JobTerms
 from penstock.engines.slurm.states import NOTES, exit_of, word_of
 
 State = Literal["gathering", "queued", "submitting", "unsure", "submitted"]
@@ -27,6 +29,8 @@ LOST = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "REVOK
                   "REQUEUE_FED", "SPECIAL_EXIT", "RECONFIG_FAIL"})  # fmt: skip
 """States that are no fault of the job: it waits again, and its retries are left."""
 ELEMENTS_MAX = 500
+SCRIPT_MAX_BYTES = 256 * 2**10
+"""Of what is each attempt's own in the script of several: Slurm sends the whole of it to each."""
 KILL_SIGNAL = 9
 
 
@@ -58,6 +62,10 @@ class Attempt:
         """Its number is another job's by now: Slurm has lost its memory of this one."""
         self.waits_s = 0.0
         """Since when Slurm lets it wait (s); 0: it does not."""
+        self.shape: tuple[int, object] = (0, None)
+        """As `shape_of`, once all its starts have come."""
+        self.apart = False
+        """It goes into a job of Slurm of its own: together with others it was refused."""
 
     @property
     def stopping(self) -> bool:
@@ -71,6 +79,12 @@ class Attempt:
     @property
     def gang(self) -> bool:
         return len(self.orders) > 1 or len(self.started) > 1
+
+    @property
+    def own_bytes(self) -> int:
+        """How much of a script is its own, at the most."""
+        texts = ((*one.command, one.workdir, *map("".join, one.env)) for one in self.orders.values())
+        return sum(len(text) + 8 for text in chain.from_iterable(texts))
 
     def replicas(self) -> list[StartReplica]:
         return [self.orders[rank] for rank in sorted(self.orders)]
@@ -87,32 +101,48 @@ def attempt_key(key: ReplicaKey) -> AttemptKey:
 
 
 def group_of(first: Attempt, queue: Sequence[Attempt], cluster: str, index_max: int) -> list[Attempt]:
-    """Return the attempts that go into one job of Slurm with the first: elements of its array on its nodes.
+    """Return the attempts that go into one job of Slurm with the first, by their numbers: all that are shaped alike.
 
     Args:
-        index_max: the highest index that Slurm takes.
+        queue: attempts that wait, in order.
+        index_max: the highest index of an array that Slurm takes.
     """
     order = first.orders[Rank(0)]
-    if order.array_id is None or order.array_index > index_max:
+    if first.apart or order.array_index > index_max:
         return [first]
-    wanted, group = _shape(first), [first]
+    group, bytes_left = [first], SCRIPT_MAX_BYTES - first.own_bytes
     for other in queue:
-        one = other.orders[Rank(0)]
-        if other is first or one.array_id != order.array_id or one.array_index > index_max or _shape(other) != wanted:
+        if other is first or other.apart or other.shape != first.shape:
             continue
-        if len(group) == ELEMENTS_MAX or len(tag_of(cluster, [a.replicas() for a in (*group, other)])) > COMMENT_MAX:
+        if max(len(group) if order.array_id is None else 0, other.orders[Rank(0)].array_index) > index_max:
+            continue
+        bytes_left -= other.own_bytes
+        if len(group) == ELEMENTS_MAX or bytes_left < 0:
             break
         group.append(other)
-    return sorted(group, key=lambda one: one.orders[Rank(0)].array_index)
+    while len(tag_of(cluster, [one.replicas() for one in _sorted(group)])) > COMMENT_MAX:
+        del group[-(-len(group) * 3 // 4) :]
+    return _sorted(group)
 
 
-def _shape(attempt: Attempt) -> list[StartReplica]:
-    """Return the starts without what may differ between the elements of one job of Slurm."""
-    return [
-        replace(one, key=ReplicaKey(one.key.job_id.__class__(0), AttemptNumber(0), one.key.rank), array_index=0,
-                mark="", name="", master_port=0, env=(), devices=(0,) * len(one.devices))
-        for one in attempt.replicas()
-    ]  # fmt: skip
+def _sorted(group: Sequence[Attempt]) -> list[Attempt]:
+    return sorted(group, key=lambda one: (one.orders[Rank(0)].array_index, one.key.job_id))
+
+
+def shape_of(orders: Sequence[StartReplica], terms: JobTerms) -> tuple[int, object]:
+    """Return what attempts that go into one job of Slurm have in common, with its hash first.
+
+    The elements of an array may have other names and numbers; other jobs have the same name, and number of attempt.
+    """
+    alike = tuple(
+        replace(one, key=ReplicaKey(JobId(0), AttemptNumber(0), one.key.rank), array_index=0, mark="", name="",
+                command=(), workdir="", master_port=0, env=(), devices=(0,) * len(one.devices))
+        for one in orders
+    )  # fmt: skip
+    first = orders[0]
+    own = (first.name, first.key.attempt) if first.array_id is None else ()
+    shape = (alike, own, tuple(sorted(terms.labels.items())), terms.time_limit_ms, terms.account)
+    return hash(shape), shape
 
 
 def info_of(ended: Ended, *, stopping: bool) -> ExitInfo:

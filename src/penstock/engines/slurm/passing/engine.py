@@ -17,16 +17,16 @@ from penstock.engines.processes.accounts import cannot_be
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.slurm.commands import SlurmAway
 from penstock.engines.slurm.nodes import SlurmNode
-from penstock.engines.slurm.passing.attempts import NOT_BEGUN, Attempt, attempt_key, group_of
+from penstock.engines.slurm.passing.attempts import NOT_BEGUN, Attempt, attempt_key, group_of, shape_of
 from penstock.engines.slurm.passing.judging import Judge
 from penstock.engines.slurm.passing.listening import Listener
-from penstock.engines.slurm.passing.options import why_not
+from penstock.engines.slurm.passing.options import indexes_of, why_not
 from penstock.engines.slurm.passing.script import NEVER_RAN_CODE
 from penstock.engines.slurm.passing.spool import AttemptKey, Spool
 from penstock.engines.slurm.passing.stopping import Stopper
 from penstock.engines.slurm.passing.submitting import Submitter
 from penstock.engines.slurm.reading import SlurmConfig, SlurmReader
-from penstock.engines.slurm.server import PassingServer
+from penstock.engines.slurm.server import JobTerms, PassingServer
 from penstock.engines.slurm.standing import INCARNATION, StandingNodes
 from penstock.engines.slurm.writing import AT_ONCE, NotTaken, SlurmWriter
 
@@ -155,6 +155,9 @@ class SlurmPassing:
         elif attempt.stopping:
             self.nodes.end(order.key, NOT_BEGUN)
         elif attempt.complete and attempt.state == "gathering":
+            terms = self._server.terms(attempt.key.job_id)
+            attempt.apart = terms is None
+            attempt.shape = shape_of(attempt.replicas(), terms or JobTerms({}))
             over = self.judge.over.get(attempt.key)
             attempt.enter("queued" if over is None else "submitted", self._now())
             if over is None:
@@ -187,20 +190,32 @@ class SlurmPassing:
         except SlurmAway as error:
             log.warning("sbatch did not answer", extra={"job": str(group[0].key), "problem": error.message})
             for attempt in group:
+                attempt.apart = attempt.apart or error.answered
                 attempt.enter("unsure", self._now())
             self.hurry()
         except (NotTaken, ValueError) as error:
             problem = error.message if isinstance(error, NotTaken) else str(error)
-            self._refused(group, ExitInfo(NEVER_RAN_CODE, note=problem, observed=True))
+            if len(group) == 1:
+                self._refused(group, ExitInfo(NEVER_RAN_CODE, note=problem, observed=True))
+            else:  # perhaps there are too many of them, or Slurm has no arrays
+                self._apart(group)
         except (OSError, KeyError) as error:
             self._refused(group, ExitInfo(problem=f"Slurm: it could not be passed on: {error}"))
         else:
-            for attempt in group:
-                order = attempt.replicas()[0]
-                attempt.number = f"{number}_{order.array_index}" if order.array_id is not None else number
+            numbers = [f"{number}_{index}" for index in indexes_of(elements)] or [number]
+            for attempt, own in zip(group, numbers, strict=True):
+                attempt.number = own
                 attempt.enter("submitted", self._now())
         finally:
             self._submitting -= 1
+
+    def _apart(self, group: Sequence[Attempt]) -> None:
+        """Submit attempts again, each by itself."""
+        for attempt in group:
+            attempt.apart = True
+            attempt.enter("queued", self._now())
+            if not attempt.stopping:
+                self._queue[attempt] = None
 
     def _refused(self, group: Sequence[Attempt], info: ExitInfo) -> None:
         for attempt in group:

@@ -9,6 +9,7 @@ import getpass
 import logging
 import time
 from collections.abc import Iterator, Mapping, MutableMapping
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -18,13 +19,13 @@ from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.nodes import OthersLoad
 from penstock.core.model.resources import Resources
 from penstock.engines.slurm.commands import SlurmAway
-from penstock.engines.slurm.jobs import SlurmJob, ask_of, is_of
+from penstock.engines.slurm.jobs import SlurmJob, ask_of, elements_of, is_of
 from penstock.engines.slurm.nodes import SlurmNode, devices_of
 from penstock.engines.slurm.passing.attempts import KILL_SIGNAL, VANISHED, Attempt, explained, info_of, info_of_word
 from penstock.engines.slurm.passing.listening import Listener
-from penstock.engines.slurm.passing.options import attempt_of
+from penstock.engines.slurm.passing.options import attempt_of, attempts_of
 from penstock.engines.slurm.passing.script import CLAIMED_CODE, LOOK_S
-from penstock.engines.slurm.passing.spool import AttemptKey, Spool
+from penstock.engines.slurm.passing.spool import WITHDRAWN, AttemptKey, Spool
 from penstock.engines.slurm.reading import QueueRead, SlurmConfig, SlurmReader
 from penstock.engines.slurm.server import PassingServer
 from penstock.engines.slurm.standing import StandingNodes
@@ -44,6 +45,8 @@ LIFELESS_S = 120.0
 """A job that Slurm calls running, and that shows no sign of life for so long, is ended."""
 WAITS_S = 300.0
 """A job that Slurm has let wait for so long waits here again."""
+CLOCKS_S = 10.0
+"""By how much the clocks of slurmctld and of this machine may differ."""
 LEFT_S = 15.0
 """A record that still runs so long after the end of all its programs is cancelled."""
 
@@ -102,7 +105,8 @@ class Judge:
         self.over.clear()
         for attempt in self._attempts.values():
             attempt.line = None
-        for line in read.jobs.values():
+        together = chain.from_iterable(elements_of(line) for line in read.rest if line.phase == "ended")
+        for line in (*read.jobs.values(), *together, *self._withdrawn(read)):
             own = self._ours(line, now_s)
             if own is not None:
                 own.line = line
@@ -114,6 +118,23 @@ class Judge:
                 attempt.line = next((one for one in read.rest if is_of(attempt.number, one)), None)
             attempt.taken = attempt.line is None and attempt.number in read.jobs
         return {name: self._load(name, shares, listed) for name, shares in held.items() if name in listed}
+
+    def _withdrawn(self, read: QueueRead) -> Iterator[SlurmJob]:
+        """Yield elements of arrays that were cancelled before they began: Slurm keeps no record of those.
+
+        One that has run is shown for as long as slurmctld keeps ended jobs: so is each, for as long after the submit.
+        """
+        since_s = time.time() - self._config.min_job_age_s + CLOCKS_S
+        arrays: dict[str, SlurmJob] = {}
+        for line in read.jobs.values():
+            if "_" in line.number and line.submit_s > since_s and line.restarts == 0 and self._is_tagged(line):
+                arrays.setdefault(line.number.partition("_")[0], line)
+        seen = {*read.jobs, *(one.number for one in read.unread)}
+        seen.update(one.number for line in read.rest for one in elements_of(line))
+        for base, line in arrays.items():
+            for _, index in attempts_of(line.comment, self._server.cluster()):
+                if (number := f"{base}_{index}") not in seen:
+                    yield replace(line, number=number, state="CANCELLED", phase="ended", code=0, signal=0)
 
     def _is_tagged(self, line: SlurmJob) -> bool:
         key = attempt_of(line.comment, self._server.cluster(), line.number)
@@ -209,7 +230,7 @@ class Judge:
             return
         if line.code == CLAIMED_CODE and not attempt.suspects:
             other = await asyncio.to_thread(self._spool.claimed, attempt.account, attempt.key)
-            if other not in ("", line.number, "withdrawn"):
+            if other not in ("", line.number, WITHDRAWN):
                 attempt.number = other  # this was a second copy
                 return
         if not attempt.looks:

@@ -1,13 +1,13 @@
 """What `sbatch` is given for an attempt: amounts, nodes, and the names that its job asked for by labels."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import fields
 
 from penstock.core.messages.orders import StartReplica
-from penstock.core.model.ids import NodeName
+from penstock.core.model.ids import AttemptNumber, JobId, NodeName
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import ReplicaAsk
 from penstock.engines.slurm.nodes import MIB, SlurmNode
@@ -21,6 +21,8 @@ NAMES: Mapping[str, str] = {"slurm.account": "--account", "slurm.qos": "--qos", 
 TAG = "penstock"
 COMMENT_MAX = 300
 """Of a comment: what squeue is asked for."""
+INDEXES_MAX = 10_000
+"""Elements of one array that are looked at: a comment may say anything."""
 MARGIN_MS = 120_000
 """Slurm's limit of a job is this much longer than Penstock's, which asks it to save first."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}", re.ASCII)
@@ -87,25 +89,32 @@ def why_not(order: StartReplica) -> str:
     return ""
 
 
+def indexes_of(elements: Sequence[Sequence[StartReplica]]) -> tuple[int, ...]:
+    """Return the index of each attempt in an array of Slurm; () for one that is a job by itself.
+
+    Jobs that are no array here are one of Slurm's where they go together.
+    """
+    first = elements[0][0]
+    if first.array_id is not None:
+        return tuple(replicas[0].array_index for replicas in elements)
+    return tuple(range(len(elements))) if len(elements) > 1 else ()
+
+
 def tag_of(cluster: str, elements: Sequence[Sequence[StartReplica]]) -> str:
     """Return the comment of a job: whose it is, which attempts, and which elements of an array they are.
 
-    Each run of elements counts up by one in both numbers: `penstock:ab12:17.1` and `penstock:ab12:17.1@0-9,40.2@10`.
+    Each run of elements counts up by one in both numbers: `penstock:ab12:17.1` and `penstock:ab12:17.1@0-9,40.2@10-10`.
     """
+    keys = [replicas[0].key for replicas in elements]
     runs: list[list[int]] = []
-    for replicas in elements:
-        one = replicas[0]
-        if runs and runs[-1][1] == one.key.attempt and _next(runs[-1]) == (one.key.job_id, one.array_index):
-            runs[-1][3] += 1
+    for key, index in zip(keys, indexes_of(elements), strict=False):
+        job, attempt, low, high = runs[-1] if runs else (0, 0, 0, 0)
+        if (key.attempt, key.job_id, index) == (attempt, job + high - low + 1, high + 1):
+            runs[-1][3] = index
         else:
-            runs.append([one.key.job_id, one.key.attempt, one.array_index, 1])
-    alone = elements[0][0].array_id is None
-    words = [f"{job}.{attempt}" + ("" if alone else f"@{at}-{at + count - 1}") for job, attempt, at, count in runs]
-    return f"{TAG}:{cluster}:{','.join(words)}"
-
-
-def _next(run: Sequence[int]) -> tuple[int, int]:
-    return run[0] + run[3], run[2] + run[3]
+            runs.append([key.job_id, key.attempt, index, index])
+    words = [f"{job}.{attempt}@{low}-{high}" for job, attempt, low, high in runs]
+    return f"{TAG}:{cluster}:{','.join(words) or f'{keys[0].job_id}.{keys[0].attempt}'}"
 
 
 _RUN = re.compile(r"([1-9]\d{0,15})\.([1-9]\d{0,9})(?:@(\d{1,9})-(\d{1,9}))?", re.ASCII)
@@ -133,6 +142,17 @@ def attempt_of(comment: str, cluster: str, number: str) -> AttemptKey | None:
     return None
 
 
+def attempts_of(comment: str, cluster: str) -> Iterator[tuple[AttemptKey, int]]:
+    """Yield all attempts that the array of this comment was made of, each with its index; none for another job."""
+    prefix = f"{TAG}:{cluster}:"
+    words = comment.removeprefix(prefix).split(",") if comment.startswith(prefix) else []
+    for run in map(_RUN.fullmatch, words):
+        if run is not None and run[3] is not None:
+            low, high = int(run[3]), int(run[4])
+            for index in range(low, min(high, low + INDEXES_MAX) + 1):
+                yield AttemptKey(JobId(int(run[1]) + index - low), AttemptNumber(int(run[2]))), index
+
+
 def submission(
     elements: Sequence[Sequence[StartReplica]], terms: JobTerms, nodes: Mapping[NodeName, SlurmNode], cluster: str
 ) -> Submission:
@@ -155,8 +175,8 @@ def submission(
     if terms.time_limit_ms:
         options.append(f"--time={-(-(terms.time_limit_ms + first.grace_ms + MARGIN_MS) // 60_000)}")
     options += _names(terms.labels, [nodes[name] for name in names])
-    if first.array_id is not None:
-        options.append(f"--array={','.join(str(one[0].array_index) for one in elements)}")
+    if indexes := indexes_of(elements):
+        options.append(f"--array={','.join(map(str, indexes))}")
     if first.account:
         options.append(f"--uid={first.account}")
     if gang:

@@ -1,7 +1,8 @@
 """The script that an attempt of a job is in Slurm: plain `sh`, for a node need not have Penstock.
 
-It claims its attempt by making a folder, which only one can do: whatever is submitted twice, or put back by Slurm, runs
-once. What happens is said by files whose names say all of it (`spool.py`). A stop comes as a signal, or by a file that
+It claims its attempt by making a file, which only one can do: whatever is submitted twice, or put back by Slurm, runs
+once. Programs that it starts beside that of the job cost as much as what Slurm itself does for a job: there are few.
+What happens is said by files whose names say all of it (`spool.py`). A stop comes as a signal, or by a file that
 it looks for, since signals get lost with a `slurmstepd` that was killed.
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.core.messages.orders import StartReplica
 from penstock.core.model.ids import JobId, Rank
+from penstock.engines.slurm.passing.options import indexes_of
 
 CLAIMED_CODE = 75
 """Another job has the attempt already."""
@@ -18,6 +20,9 @@ NOT_SHARED_CODE = 74
 NEVER_RAN_CODE = 126
 LOOK_S = 5
 """It shows that it lives, and looks for stops, this often."""
+SETTLE_S = 0.1
+"""Half of it after its program has ended, a script waits for signals that were sent to both; where the program ends
+within the first half, no `sleep` of its own is needed for that."""
 _UNSET = (
     "SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_GTIDS SLURM_STEP_ID "
     "SLURM_STEPID SLURM_STEP_NUM_TASKS SLURM_STEP_NUM_NODES SLURM_STEP_TASKS_PER_NODE SLURM_STEP_NODELIST "
@@ -26,6 +31,11 @@ _UNSET = (
     "SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_EXPORT_ENV SLURM_MPI_TYPE SLURM_UMASK"
 )
 """Programs that find them take themselves for tasks of `srun` that are not there."""
+_OF_ARRAYS = (
+    "SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT SLURM_ARRAY_TASK_MAX SLURM_ARRAY_TASK_MIN "
+    "SLURM_ARRAY_TASK_STEP"
+)
+"""Of jobs that are no array here, and go into one of Slurm's together."""
 _HEAD = """\
 #!/bin/sh
 # Made by Penstock for one attempt of a job; see docs/slurm.md.
@@ -34,12 +44,11 @@ number=${{SLURM_ARRAY_JOB_ID:+${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID}}
 number=${{number:-$SLURM_JOB_ID}}
 {elements}
 [ -d "$spool/claims" ] || {{ echo "penstock: $spool is not there on $(uname -n)" >&2; exit {not_shared}; }}
-mkdir "$spool/claims/$key" 2>/dev/null || exit {claimed}
-: > "$spool/claims/$key/$number"
+set -C
+printf %s "$number" 2>/dev/null > "$spool/claims/$key" || exit {claimed}
+set +C
 """
 _REPLICA = """\
-unset {unset}
-{variables}
 exec < /dev/null >> "$folder/attempt-$attempt.rank-$rank.log" 2>&1
 node=${{SLURMD_NODENAME:-$(uname -n)}} got=- pid=
 ended() {{
@@ -63,15 +72,29 @@ trap 'pass STOP {signal}' USR1
 trap 'got=KILL; told KILL' USR2
 trap '' HUP
 cd "$workdir" || {{ ended {never} -; exit {never}; }}
-setsid {command} &
+{command}
+(  # no variable of the job is one of this script
+unset {unset}
+{variables}
+exec setsid "$@"
+) &
 pid=$!
+now() {{
+  up=
+  read -r up rest < /proc/uptime
+  up=${{up:+1${{up%.*}}${{up#*.}}}}  # 1/100 s
+}}
+now
+began=$up
 : > "$spool/news/$key.$rank.start.$number.$pid.$node"
 case $got in -) ;; KILL) told KILL;; *) told {signal};; esac
 me=$$
-(
+sleep {settle} | (
+  nap=
   trap '[ -z "$nap" ] || kill "$nap"; exit 0' TERM
   trap '' INT USR1 USR2
-  nap=
+  read -r nothing
+  kill -0 "$pid" || exit 0  # such a signal as below would be lost while this shell begins
   while sleep {look} & nap=$!; wait "$nap"; kill -0 "$me"; do
     : > "$spool/alive/$key.$rank"
     if [ -e "$spool/stop/$key.$rank.kill" ]; then kill -s USR2 "$me"
@@ -83,12 +106,14 @@ while :; do wait "$pid"; code=$?; kill -0 "$pid" 2>/dev/null || break; done
 died=-
 if [ $code -gt 128 ]; then
   jobs > "$spool/alive/$key.$rank.jobs" 2>/dev/null
-  grep -q "Done($code)" "$spool/alive/$key.$rank.jobs" 2>/dev/null || died=$((code - 128))
+  grep -q "^\\[[0-9]*\\][ +-]*Done($code)" "$spool/alive/$key.$rank.jobs" 2>/dev/null || died=$((code - 128))
   rm -f "$spool/alive/$key.$rank.jobs"
 fi
-sleep 0.05  # Slurm signals the program too, perhaps before this shell, which has to hear of it
+now
+# Slurm signals the program too, perhaps before this shell, which has to hear of it: it has {half} s to.
+if [ -n "$up" ] && [ $((up - began)) -lt {half_cs} ]; then wait "$looks"
+else kill -s TERM "$looks" 2>/dev/null; sleep {half}; fi
 kill -s KILL -- "-$pid" 2>/dev/null
-kill -s TERM "$looks" 2>/dev/null
 [ ! -e "$spool/alive/$key.$rank" ] || rm -f "$spool/alive/$key.$rank"
 if [ $died = - ]; then ended $code -; else ended - $died; fi
 exit $code
@@ -108,7 +133,7 @@ def script_of(
     folders: Mapping[JobId, str],
     variables: Mapping[tuple[JobId, Rank], Mapping[str, str]],
 ) -> str:
-    """Return the script of one attempt, or of several elements of an array that differ by their numbers alone.
+    """Return the script of one attempt, or of several that go into one array of Slurm.
 
     Args:
         elements: the replicas of each attempt, by rank.
@@ -117,40 +142,68 @@ def script_of(
         variables: of each replica, by job and rank.
     """
     first = elements[0][0]
-    gang = len(elements[0]) > 1
+    gang, indexes = len(elements[0]) > 1, indexes_of(elements)
     head = _HEAD.format(
-        spool=shlex.quote(spool), elements=_elements(elements, folders), claimed=CLAIMED_CODE,
+        spool=shlex.quote(spool), elements=_elements(elements, indexes, folders), claimed=CLAIMED_CODE,
         not_shared=NOT_SHARED_CODE,
     )  # fmt: skip
     signal = first.checkpoint.stop_signal.removeprefix("SIG")
     replica = _REPLICA.format(
-        unset=_UNSET, variables=_variables(elements, variables), signal=signal, never=NEVER_RAN_CODE, look=LOOK_S,
-        command=shlex.join(first.command), deaf="trap '' TERM INT USR1 USR2",
+        unset=_UNSET if first.array_id is not None or not indexes else f"{_UNSET} {_OF_ARRAYS}",
+        variables=_variables(elements, folders, variables), signal=signal, never=NEVER_RAN_CODE, look=LOOK_S,
+        settle=SETTLE_S, half=SETTLE_S / 2, half_cs=int(SETTLE_S * 50), command=_commands(elements),
+        deaf="trap '' TERM INT USR1 USR2",
     )  # fmt: skip
     if not gang:
         return f"{head}rank=0\n{replica}"
-    names = "export spool number key folder workdir attempt\n"
+    names = "export spool number key job folder workdir attempt\n"
     return head + names + _GANG.format(replica=shlex.quote(_rank(elements[0]) + replica))
 
 
-def _elements(elements: Sequence[Sequence[StartReplica]], folders: Mapping[JobId, str]) -> str:
+def _elements(elements: Sequence[Sequence[StartReplica]], indexes: Sequence[int], folders: Mapping[JobId, str]) -> str:
     """Return what says which attempt this is."""
-    lines = []
-    for replicas in elements:
-        key, folder = replicas[0].key, folders[replicas[0].key.job_id]
-        workdir = replicas[0].workdir or folder
-        told = (
-            f"key={key.job_id}.{key.attempt} attempt={key.attempt} folder={shlex.quote(folder)} "
-            f"workdir={shlex.quote(workdir)}"
-        )
-        lines.append(f"{replicas[0].array_index}) {told};;" if len(elements) > 1 or _is_element(replicas) else told)
-    if len(elements) == 1 and not _is_element(elements[0]):
-        return lines[0]
-    return "\n".join(["case $SLURM_ARRAY_TASK_ID in", *lines, f"*) exit {NEVER_RAN_CODE};;", "esac"])
+    firsts = [replicas[0] for replicas in elements]
+    jobs = [one.key.job_id for one in firsts]
+    each = [f"job={one.key.job_id} attempt={one.key.attempt}" for one in firsts]
+    if not indexes:
+        which = each[0]
+    else:
+        words = (f"{index}) {said};;" for index, said in zip(indexes, each, strict=True))
+        which = "\n".join(["case $SLURM_ARRAY_TASK_ID in", *words, f"*) exit {NEVER_RAN_CODE};;", "esac"])
+    places = [folders[job] for job in jobs]
+    workdirs = [one.workdir or folders[one.key.job_id] for one in firsts]
+    lines = [which, "key=$job.$attempt"]
+    for name, values in (("folder", places), ("workdir", workdirs)):
+        word = _word(values, jobs, places if values is workdirs else ())
+        if word is None:
+            lines += _cases("$job", jobs, (f"{name}={shlex.quote(value)}" for value in values))
+        else:
+            lines.append(f"{name}={word}")
+    return "\n".join(lines)
 
 
-def _is_element(replicas: Sequence[StartReplica]) -> bool:
-    return replicas[0].array_id is not None
+def _commands(elements: Sequence[Sequence[StartReplica]]) -> str:
+    """Return what makes the words of the program the arguments of the shell."""
+    firsts = [replicas[0] for replicas in elements]
+    sets = [f"set -- {shlex.join(one.command)}" for one in firsts]
+    if len(set(sets)) == 1:
+        return sets[0]
+    return "\n".join(_cases("$job", [one.key.job_id for one in firsts], sets))
+
+
+def _cases(told: str, names: Iterable[object], texts: Iterable[str]) -> list[str]:
+    return [f"case {told} in", *(f"{name}) {text};;" for name, text in zip(names, texts, strict=True)), "esac"]
+
+
+def _word(values: Sequence[str], jobs: Sequence[JobId], folders: Sequence[str]) -> str | None:
+    """Return one word of the shell that is each job's value, by what differs: `$job` or `$folder`; None for none."""
+    if len(set(values)) == 1:
+        return shlex.quote(values[0])
+    for names, told, splits in ((folders, '"$folder"', -1), (jobs, '"$job"', 1), (jobs, '"$job"', -1)):
+        parts = {tuple(value.rsplit(str(name), splits)) for value, name in zip(values, names, strict=False)}
+        if len(parts) == 1:
+            return told.join(shlex.quote(part) if part else "" for part in parts.pop())
+    return None
 
 
 def _rank(replicas: Sequence[StartReplica]) -> str:
@@ -160,21 +213,26 @@ def _rank(replicas: Sequence[StartReplica]) -> str:
 
 
 def _variables(
-    elements: Sequence[Sequence[StartReplica]], variables: Mapping[tuple[JobId, Rank], Mapping[str, str]]
+    elements: Sequence[Sequence[StartReplica]],
+    folders: Mapping[JobId, str],
+    variables: Mapping[tuple[JobId, Rank], Mapping[str, str]],
 ) -> str:
     """Return what sets the variables of each replica: those that all have, then those of each."""
     replicas = [one for element in elements for one in element]
     each = [variables[one.key.job_id, one.key.rank] for one in replicas]
-    common = {name: value for name, value in each[0].items() if all(v.get(name) == value for v in each)}
+    jobs = [one.key.job_id for one in replicas]
+    common: dict[str, str] = {}
+    for name in each[0]:
+        values = [own[name] for own in each if name in own]
+        word = _word(values, jobs, [folders[job] for job in jobs]) if len(values) == len(each) else None
+        if word is not None:
+            common[name] = word
     lines = [_exports(common.items())]
     if len(each) > 1:
-        lines.append("case $key.$rank in")
-        for one, own in zip(replicas, each, strict=True):
-            differing = _exports((name, value) for name, value in own.items() if name not in common)
-            lines.append(f"{one.key}) {differing};;")
-        lines.append("esac")
+        rest = [[(name, shlex.quote(value)) for name, value in own.items() if name not in common] for own in each]
+        lines += _cases("$key.$rank", (one.key for one in replicas), map(_exports, rest)) if any(rest) else []
     return "\n".join(lines)
 
 
-def _exports(variables: Iterable[tuple[str, str]]) -> str:
-    return " ".join(["export", *(f"{name}={shlex.quote(value)}" for name, value in variables)])
+def _exports(words: Iterable[tuple[str, str]]) -> str:
+    return " ".join(["export", *(f"{name}={word}" for name, word in words)])

@@ -1,6 +1,6 @@
 """What the scripts of attempts say, in files on storage that the server and all nodes see under the same path.
 
-    claims/JOB.ATTEMPT/                                  made by the job of Slurm that runs it, or the server
+    claims/JOB.ATTEMPT                                   made by the job of Slurm that runs it, or the server: which
     news/JOB.ATTEMPT.RANK.start.NUMBER.PID.NODE          its program runs
     news/JOB.ATTEMPT.RANK.end.NUMBER.CODE.SIGNAL.STOP    it ended, with a code or by a signal, after a stop or not
     alive/JOB.ATTEMPT.RANK                               touched every few seconds
@@ -11,9 +11,9 @@ A name says all of it: it is there whole or not at all. Each account has a folde
 """
 
 import contextlib
+import errno
 import os
 import re
-import shutil
 import time
 from collections.abc import Container, Iterable, Iterator
 from itertools import islice
@@ -29,6 +29,9 @@ OWN = "own"
 PARTS = ("claims", "news", "alive", "stop", "hosts")
 CLAIMS_KEPT_S = 86_400
 """An attempt that has ended keeps its claim this long: no `sbatch` is on its way for so long."""
+WITHDRAWN = "withdrawn"
+"""In the claim of an attempt that the server has given up."""
+CLAIM_MAX_BYTES = 64
 NEWS_MAX = 50_000
 """Files of one account that are looked at: it may leave any number of them, and delays nobody else's by that."""
 _KEY = r"([1-9]\d{0,15})\.([1-9]\d{0,9})\.(0|[1-9]\d{0,6})"
@@ -106,17 +109,29 @@ class Spool:
         """Return whether an attempt will never run: it had not begun, and from now on cannot. Raises: OSError."""
         claim = self.prepare(account) / "claims" / str(key)
         try:
-            claim.mkdir()
+            descriptor = os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         except FileExistsError:
-            return (claim / "withdrawn").exists()
-        (claim / "withdrawn").touch()
+            return self.claimed(account, key) == WITHDRAWN
+        with os.fdopen(descriptor, "w") as file:
+            file.write(WITHDRAWN)
         return True
 
     def claimed(self, account: str, key: AttemptKey) -> str:
-        """Return the number of the job that has an attempt, '' where none has. Raises: OSError."""
-        with contextlib.suppress(FileNotFoundError):
-            return next((name for name in os.listdir(self.folder(account) / "claims" / str(key))), "")
-        return ""
+        """Return the number of the job that has an attempt, '' where none has, or none is known. Raises: OSError."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self.folder(account) / "claims" / str(key), flags)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO):  # an account may leave anything there
+                return ""
+            raise
+        try:
+            said = os.read(descriptor, CLAIM_MAX_BYTES).decode("ascii", "replace")
+        except IsADirectoryError:
+            return ""
+        finally:
+            os.close(descriptor)
+        return said if said == WITHDRAWN or re.fullmatch(_NUMBER, said, re.ASCII) else ""
 
     def ask(self, account: str, key: ReplicaKey, *, kill: bool) -> None:
         """Leave a file that asks a replica to stop, or to be killed. Raises: OSError."""
@@ -142,15 +157,11 @@ class Spool:
     def sweep(self) -> None:
         """Remove what is old: claims, and what was said of attempts that nobody knows."""
         before = time.time() - CLAIMS_KEPT_S
-        for path in (*self.root.glob("*/news/*.end.*"), *self.root.glob("*/hosts/*"), *self.root.glob("*/stop/*")):
-            with contextlib.suppress(OSError):
-                if path.lstat().st_mtime < before:
-                    path.unlink()
-        for claims in self.root.glob("*/claims"):
-            for claim in claims.iterdir():
+        for part in ("news/*.end.*", "hosts/*", "stop/*", "claims/*"):
+            for path in self.root.glob(f"*/{part}"):
                 with contextlib.suppress(OSError):
-                    if claim.lstat().st_mtime < before:
-                        shutil.rmtree(claim, ignore_errors=True)
+                    if path.lstat().st_mtime < before:
+                        path.unlink()
 
 
 def name_of(news: Started | Ended) -> str:
