@@ -81,7 +81,7 @@ class Replica:
             assert time.monotonic() < deadline_s, "the condition was never met"
             time.sleep(0.005)
 
-    def finish(self, limit_s: float = 60.0) -> tuple[int, str]:
+    def finish(self, limit_s: float = 120.0) -> tuple[int, str]:
         """Wait for the end; return exit status and output."""
         try:
             output, errors = self.process.communicate(timeout=limit_s)

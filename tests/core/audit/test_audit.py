@@ -1,6 +1,7 @@
 """Decisions made again from a log: the same inputs give the same, and whatever was changed afterwards shows."""
 
 import random
+from functools import cache
 
 import msgspec
 import pytest
@@ -19,10 +20,15 @@ from tests.sim.replay.builders import MINUTE, SECOND, job, ran, trace
 from tests.sim.replay.test_many_rules import replayed
 
 
-def log_of(seed):
+@cache
+def replayed_log(seed):
     records = []
     replayed(seed, on_records=records.extend)
-    return records
+    return tuple(records)
+
+
+def log_of(seed):
+    return list(replayed_log(seed))
 
 
 def told(*jobs, **fields):
