@@ -59,6 +59,8 @@ class Joining:
         self.records = records
         self.addresses: Sequence[ServerAddress] = ()
         """Where this server listens for agents; set once it does."""
+        self._said: tuple[str, Sequence[ServerAddress], tuple[str, ...]] = ("", (), ())
+        """What nodes are told, and what of."""
 
     # For administrators and engines.
 
@@ -144,6 +146,17 @@ class Joining:
             log.error("no certificate for a node: %s", error, extra={"node": node})
             return ServerCertificate(problem=error.message if isinstance(error, PenstockError) else "a fault here")
         return ServerCertificate(chain.decode("ascii"), trusted, from_ms)
+
+    def servers(self, node: NodeName) -> tuple[str, ...]:
+        """Return where a node of another machine may find servers: here, and where `agent_servers` says."""
+        if not self.records.declares(node):
+            return ()
+        service = self._service()
+        text = service.controller.state.config.settings.agent_servers if service is not None else ""
+        if self._said[:2] != (text, self.addresses):
+            others = text.replace(",", " ").split()
+            self._said = text, self.addresses, tuple(dict.fromkeys((*map(str, self.addresses), *others)))
+        return self._said[2]
 
     def trusted_mark(self) -> str:
         return mark_of(self._data.trusted)

@@ -72,6 +72,18 @@ class FakeServer:
     def _call(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
+    def move(self, port: int) -> None:
+        """Listen at another port from now on, and end every connection."""
+
+        async def move() -> None:
+            assert self.engine._server is not None
+            self.engine._server.close()
+            await self.engine.start("127.0.0.1", self.engine._events or self, port)
+            self.engine._hang_up_here()
+
+        self._call(move())
+        self.port = port
+
     def on_hello(self, spec: Any, incarnation: Any, session: Any) -> None:
         self.hellos.append((spec, incarnation))
         session.welcome(1, self.lease_ms, self._heartbeat_ms)

@@ -4,13 +4,26 @@ import datetime as dt
 import json
 import socket
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from penstock.core.model.cluster import ClusterConfig, Settings
 from penstock.core.model.errors import InvalidInput
 from penstock.engines.agent import protocol
-from penstock.engines.agent.joined import DeclaredNode, Offer, ServerAddress, decoded, read_link, storage_id
+from penstock.engines.agent.joined import (
+    DeclaredNode,
+    LinkState,
+    NodeLink,
+    Offer,
+    ServerAddress,
+    decoded,
+    read_link,
+    storage_id,
+)
 from penstock.engines.joined.records import bounded
 from penstock.joining.__main__ import wish_of
 from penstock.security.authority import decoded_signed, fingerprint
@@ -194,3 +207,49 @@ def test_records_outlive_the_server(server: JoinServer, machine: Machine) -> Non
     again.records.load()
     assert [(one.node.rack, one.keys) for one in again.declared()] == [("r3", (key_in_use(machine),))]
     assert json.loads((server.data.joined / "away.json").read_text())["node"]["rack"] == "r3"
+
+
+def test_a_connected_node_learns_where_the_server_will_be_and_finds_it_there(
+    server: JoinServer, machine: Machine
+) -> None:
+    machine.join(server.bundle())
+    until(lambda: server.joining.declared()[0].joined_ms and len(server.hellos) > 1, "it has come with its own key")
+    here = ServerAddress("127.0.0.1", server.port)
+    until(lambda: (link := read_link(machine.data)) is not None and link.learned == (here,), "it knows where it is")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        there = ServerAddress("127.0.0.1", free.getsockname()[1])
+    before = len(server.hellos)
+    server.joining.addresses = (here, there)
+    until(lambda: (link := read_link(machine.data)) is not None and link.learned == (here, there), "it has learned")
+    assert len(server.hellos) == before
+    server.move(there.port)
+    until(lambda: len(server.hellos) > before, "it has found the server")
+    until(lambda: (machine.state() or LinkState(False)).server == str(there), "it says where")
+    machine.kill_agent()
+    until(lambda: len(server.hellos) > before + 1, "the next agent knows it, too")
+
+
+def test_what_people_say_of_servers_stands_beside_what_is_learned() -> None:
+    first, second, third = (ServerAddress(f"{name}.example.org", 7070) for name in ("a", "b", "c"))
+    link = NodeLink("away", (first, second), learned=(second, third))
+    assert link.all_servers == (first, second, third)
+    decoded_link = msgspec.json.Decoder(NodeLink).decode
+    assert decoded_link(msgspec.json.encode(link)) == link
+    assert decoded_link(b'{"node":"away","servers":[{"host":"a.example.org","port":7070}]}').learned == ()
+
+
+def test_nodes_are_told_what_the_setting_names_and_others_nothing(server: JoinServer) -> None:
+    server.bundle()
+
+    def service() -> Any:
+        state = SimpleNamespace(config=ClusterConfig(settings=settings))
+        return SimpleNamespace(controller=SimpleNamespace(state=state))
+
+    server.joining._service = service
+    settings = Settings(agent_servers="b.example.org:7070, [2001:db8::1]:7071")
+    here = f"127.0.0.1:{server.port}"
+    assert server.joining.servers("away") == (here, "b.example.org:7070", "[2001:db8::1]:7071")
+    assert server.joining.servers("n1") == server.joining.servers("nobody") == ()
+    settings = Settings()
+    assert server.joining.servers("away") == (here,)

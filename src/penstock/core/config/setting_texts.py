@@ -67,6 +67,7 @@ SETTING_TEXTS = {
     "allow_waiting_for_nodes": "Accept requests that no present node could hold even when empty.",
     "container_runtimes": "What images of jobs may run in, such as `podman, charliecloud`; empty: all that are known; `none`: jobs have no images.",
     "container_mounts": "Folders of the nodes that jobs with an image may mount, such as `/data, /scratch`; empty: none but their own.",
+    "agent_servers": "Where nodes of other machines may find servers besides, such as `new.example.org:7070`: standbys, and where this server will listen. They learn it over their connections.",
     "input_protocols": "Protocols of the URLs that `inputs` of jobs may name, such as `s3, https`; empty: all that are known.",
     "input_hosts": "Hosts, or buckets, that `inputs` may be fetched from, such as `*.example.org, training-data`; empty: all.",
     "input_max_bytes": "Size of one input of a job.",

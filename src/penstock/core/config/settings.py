@@ -3,6 +3,7 @@
 Without `_ms` they are durations (`lease_ttl: 30s`), without `_milli` numbers (`admission: 1.2`).
 """
 
+import re
 from typing import Any, get_args, get_type_hints
 
 from penstock.core.config.fields import Field, Section, duration, flag, integer, number, text, word
@@ -13,6 +14,8 @@ from penstock.core.model.expected import HOUR_MS
 from penstock.core.model.quantities import format_duration, format_milli
 
 AMOUNT_MAX = 2**53
+AGENT_SERVERS_MAX = 16
+_AGENT_SERVER = re.compile(r"(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9][A-Za-z0-9.-]{0,252}):[1-9][0-9]{0,4}")
 
 
 def _fields() -> dict[str, Field]:
@@ -52,6 +55,14 @@ def _check(reader: Reader, settings: Settings) -> None:
     for name, most, text_of in _MOST:
         if getattr(settings, name) > most:
             reader.wrong(name.rsplit("_", 1)[0], text_of(getattr(settings, name)), f"at most {text_of(most)}")
+    found = settings.agent_servers.replace(",", " ").split()
+    if len(found) > AGENT_SERVERS_MAX or not all(_is_address(one) for one in found):
+        expected = f"up to {AGENT_SERVERS_MAX} addresses such as new.example.org:7070, with commas"
+        reader.wrong("agent_servers", settings.agent_servers, expected)
+
+
+def _is_address(word: str) -> bool:
+    return _AGENT_SERVER.fullmatch(word) is not None and int(word.rpartition(":")[2]) < 2**16
 
 
 _MOST = (

@@ -151,6 +151,9 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     images."""
     container_mounts: str = ""
     """Folders of the nodes that jobs with an image may mount, such as `/data, /scratch`; empty: none but their own."""
+    agent_servers: str = ""
+    """Where nodes of other machines may find servers besides, such as `new.example.org:7070`: standbys, and where this
+    server will listen. They learn it over their connections."""
     input_protocols: str = ""
     """Protocols of the URLs that `inputs` of jobs may name, such as `s3, https`; empty: all that are known."""
     input_hosts: str = ""

@@ -17,9 +17,10 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.messages.reports import ReplicaKey
+from penstock.core.model.errors import InvalidInput
 from penstock.core.model.nodes import NodeSpec
 from penstock.engines.agent import protocol
-from penstock.engines.agent.joined import LinkState, NodeLink, ServerAddress, mark_of, read_link
+from penstock.engines.agent.joined import SERVERS_MAX, LinkState, NodeLink, ServerAddress, mark_of, read_link
 from penstock.engines.agent.lease import AnnouncedServer
 from penstock.engines.agent.sending import OutputSender
 from penstock.engines.agent.state_machine import ReplicaEntry
@@ -122,13 +123,13 @@ class DistantServer(AnnouncedServer):
     def moved(self) -> bool:
         """Return whether the server in use is none of the node's servers any more, or to be greeted anew."""
         return self._reconnects or (
-            self._read() and self._server is not None and self._server not in self._link.servers
+            self._read() and self._server is not None and self._server not in self._link.all_servers
         )
 
     def dial(self) -> socket.socket | None:
         """Return a new connection, None while there is none."""
         self._read()
-        made = self._dialer.connection(self._link.servers)
+        made = self._dialer.connection(self._link.all_servers)
         if made is None:
             if self._dialer.problem:
                 self._say(LinkState(welcome=False, problem=self._dialer.problem))
@@ -169,8 +170,28 @@ class DistantServer(AnnouncedServer):
         self._say(LinkState(welcome=True, server=str(self._server or "")))
         self._begun = True
         self.sender.begin()
+        self.learn(welcome.servers)
         if self._due() or (welcome.trusted and welcome.trusted != mark_of(self._data.trusted)):
             self._ask()
+
+    def learn(self, servers: tuple[str, ...]) -> None:
+        """Keep where servers may be found, beside the addresses that people gave: those of before are forgotten."""
+        try:
+            learned = tuple(ServerAddress.parsed(one) for one in servers[:SERVERS_MAX])
+        except InvalidInput as error:
+            log.warning("the server says an address that is none: %s", error.message)
+            return
+        self._read()  # people may have changed it
+        if not learned or learned == self._link.learned:
+            return
+        link = replace(self._link, learned=learned)
+        try:
+            write_whole(self._data.link, msgspec.json.encode(link))
+        except OSError as error:
+            log.error("new addresses of the server cannot be kept: %s", error)
+            return
+        self._link = link
+        log.info("the server may be found elsewhere, too", extra={"servers": list(servers)})
 
     def messages(self) -> list[protocol.ToServer]:
         if self._asked_at_s is not None and time.monotonic() - self._asked_at_s > ASK_AGAIN_S and self._due():

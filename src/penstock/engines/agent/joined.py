@@ -96,6 +96,12 @@ class NodeLink(msgspec.Struct, frozen=True, omit_defaults=True):
     servers: tuple[ServerAddress, ...]
     address: str = ""
     """What other nodes reach it by; empty: its own address of its connection to the server."""
+    learned: tuple[ServerAddress, ...] = ()
+    """Where servers have said that they may be found."""
+
+    @property
+    def all_servers(self) -> tuple[ServerAddress, ...]:
+        return tuple(dict.fromkeys((*self.servers, *self.learned)))
 
 
 class LinkState(msgspec.Struct, frozen=True, omit_defaults=True):

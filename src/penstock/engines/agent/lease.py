@@ -99,6 +99,9 @@ class AnnouncedServer:
     def welcome(self, welcome: ServerWelcome) -> None:
         """Take note that a session has begun."""
 
+    def learn(self, servers: tuple[str, ...]) -> None:
+        """Take note of where servers may be found from now on; () says nothing."""
+
     def messages(self) -> Iterable[ToServer]:
         """Return what is to be sent now, beside orders and reports."""
         return ()

@@ -87,6 +87,8 @@ class ServerWelcome(msgspec.Struct, frozen=True, tag=True):
     heartbeat_ms: int
     trusted: str = ""
     """Mark of the authorities that are trusted now: a node of another machine has its own copy of them."""
+    servers: tuple[str, ...] = ()
+    """Where a node of another machine may find servers, as `HOST:PORT`."""
 
 
 class ServerOrders(msgspec.Struct, frozen=True, tag=True):
@@ -105,6 +107,8 @@ class ServerTaken(msgspec.Struct, frozen=True, tag=True):
     session: int
     report_seq: int
     accepted: bool
+    servers: tuple[str, ...] = ()
+    """As in `ServerWelcome`, where that has changed since it was last said."""
 
 
 class ServerPart(msgspec.Struct, frozen=True, tag=True):

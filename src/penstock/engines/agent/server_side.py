@@ -60,6 +60,10 @@ class Peers(Protocol):
         """Return the mark of the authorities that are trusted now."""
         ...
 
+    def servers(self, node: NodeName) -> tuple[str, ...]:
+        """Return where a node of another machine may find servers (`HOST:PORT`); () for others. Called often."""
+        ...
+
 
 class AllPeers:
     """Hears every agent with a certificate, and gives out none."""
@@ -73,6 +77,9 @@ class AllPeers:
     def trusted_mark(self) -> str:
         return ""
 
+    def servers(self, node: NodeName) -> tuple[str, ...]:
+        return ()
+
 
 class AgentConnection:
     """One connection of one agent. Everything here runs on the event loop."""
@@ -83,9 +90,9 @@ class AgentConnection:
         certified: NodeName | None,
         writer: asyncio.StreamWriter,
         unseal: Callable[[Order], Order],
-        trusted: Callable[[], str] = str,
+        peers: Peers | None = None,
     ) -> None:
-        self.number, self.certified, self._unseal, self._trusted = number, certified, unseal, trusted
+        self.number, self.certified, self._unseal, self._peers = number, certified, unseal, peers or AllPeers()
         self.node = NodeName("")
         """Empty before its hello; its certificate agrees."""
         self._writer = writer
@@ -94,13 +101,18 @@ class AgentConnection:
         self.fetching = False
         """A part of a snapshot is being read for it, or on its way."""
         self.renewing = self.storing = False
+        self._servers: tuple[str, ...] = ()
+        """As last said."""
 
     def welcome(self, epoch: Epoch, lease_ms: int, heartbeat_ms: int) -> None:
-        self._epoch = epoch
-        self._send(protocol.ServerWelcome(epoch, self.number, lease_ms, heartbeat_ms, self._trusted()))
+        self._epoch, self._servers = epoch, self._peers.servers(self.node)
+        mark = self._peers.trusted_mark()
+        self._send(protocol.ServerWelcome(epoch, self.number, lease_ms, heartbeat_ms, mark, self._servers))
 
     def taken(self, report_seq: int, orders: Sequence[Order], *, accepted: bool) -> None:
-        self._send(protocol.ServerTaken(self._epoch, self.number, report_seq, accepted))
+        servers = self._peers.servers(self.node)
+        said, self._servers = servers if servers != self._servers else (), servers
+        self._send(protocol.ServerTaken(self._epoch, self.number, report_seq, accepted, said))
         if orders:
             self.order(orders)
 
@@ -246,7 +258,7 @@ class AgentLinks:
         self._last += 1
         self._open += 1
         certified = tls.node_of(writer.get_extra_info("peercert"))
-        session = AgentConnection(self._last, certified, writer, self._unseal, self._peers.trusted_mark)
+        session = AgentConnection(self._last, certified, writer, self._unseal, self._peers)
         _notice_silence(writer)
         late = asyncio.get_running_loop().call_later(HELLO_S, session.close_unless_known)
         deframer = protocol.Deframer(protocol.HELLO_MAX_BYTES)

@@ -435,6 +435,7 @@ class Worker:
                 self._act(self._state.on_orders(message, now_ms))
             case protocol.ServerTaken():
                 self._state.on_taken(message, now_ms)
+                self._server.learn(message.servers)
             case protocol.ServerPart():
                 if self._parts.preparations is not None:
                     self._parts.preparations.fetching.answered(message)
