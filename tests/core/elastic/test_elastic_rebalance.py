@@ -72,10 +72,34 @@ def test_both_sides_come_back_where_the_round_put_them_and_no_third_job_takes_th
     third = w.submit(1, priority=900)
     w.leave(steep)
     assert w.cycle().starts == (), "its places are not free yet, and the others are kept"
+    w.cancel(third)
     w.leave(flat)
     starts = w.cycle().starts
     assert {start.job_id: start.places for start in starts} == rooms
-    assert w.phase(third) == "waiting"
+
+
+def test_a_rigid_job_gets_the_room_that_it_needs_and_no_more():
+    w = shared(1, 8)
+    first, second = running(w, LINEAR, LINEAR)
+    cycles(w, 6, MINUTE)
+    assert (size(w, first), size(w, second)) == (4, 4)
+    rigid = w.submit(2)
+    orders = w.cycle().preemptions
+    assert {order.rule for order in orders} == {"rebalance"}
+    assert rigid in {order.beneficiary for order in orders}
+    follow(w)
+    cycles(w, 3, 1_000)
+    assert size(w, rigid) == 1
+    assert size(w, first) + size(w, second) == 6
+
+
+def test_where_no_round_helps_others_shrink_for_a_rigid_job_as_ever():
+    w = shared(1, 4, restarts_per_hour=0)
+    (job,) = running(w, LINEAR)
+    held = size(w, job)
+    rigid = w.submit(5 - held)
+    assert cycles(w, 1, MINUTE) == []
+    assert (job, rigid, "shrink") in cycles(w, 3, MINUTE)
 
 
 def test_a_job_that_waits_gets_its_part_and_the_order_names_it():

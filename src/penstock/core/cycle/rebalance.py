@@ -75,13 +75,11 @@ class PoolRound:
 
         Args:
             waiting: jobs that take part and do not fit, in order.
-            others_wait: a job that takes no part waits, too: then none of the others grows.
+            others_wait: a job waits, too, after these, that no round can give places: then none of the others grows.
         """
         members = self._members(pool, waiting)
-        if others_wait and not waiting:
-            return
         for _ in range(TRIES_MAX):
-            if not members:
+            if not members or (others_wait and all(member.key is None for member in members)):
                 return
             self.played = True
             mark = self._cluster.mark()
@@ -89,7 +87,12 @@ class PoolRound:
             if misfit is None:
                 return
             self._cluster.rollback(mark)
-            members = [member for member in members if member.job.id != misfit]
+            at = next(i for i, member in enumerate(members) if member.job.id == misfit)
+            if members[at].key is not None and not members[at].job.spec.ask.elastic:
+                others_wait = True
+                members = [*members[:at], *(member for member in members[at:] if member.key is None)]
+            else:
+                members = [*members[:at], *members[at + 1 :]]
 
     def _members(self, pool: PoolName, waiting: Sequence[tuple[Job, RequestClass]]) -> list[_Member]:
         config, workspace = self._snapshot.config, self._workspace
@@ -134,7 +137,8 @@ class PoolRound:
         free = {node: count for node, count in rooms.items() if count > 0}
         found = self._rounds.play(pool, jobs, self._nearest(free, jobs))
         changed = {JobId(j.id): found.places[j.id] for j in jobs if found.places[j.id] != j.held}
-        misfit = self._over_quota(by_id, changed)
+        misfit = next((m.job.id for m in members if _is_left_out(m, found.places)), None) if not others_wait else None
+        misfit = misfit or self._over_quota(by_id, changed)
         if misfit is None and changed:
             misfit = self._decide(by_id, changed)
         if misfit is None and not changed:
@@ -144,7 +148,7 @@ class PoolRound:
     def _elastic(self, member: _Member, *, others_wait: bool) -> ElasticJob:
         job, ask = member.job, member.job.spec.ask
         size, learned = replicas_of(member.held), self._sizing.learned(job)
-        most = max(ask.replicas, self._sizing.most(job, max(size, ask.replicas)))
+        most = self._sizing.most(job, max(size, ask.replicas)) if ask.elastic else ask.replicas
         most = max(size, ask.replicas, explored_maximum(most, learned.largest_seen))
         if others_wait and size:
             most = size
@@ -323,6 +327,11 @@ class PoolRound:
             return member.job.id
         wanted = {(place.node, index) for place in places for index in place.devices}
         return next((other.job.id for other in leaving if other.devices & wanted), leaving[0].job.id)
+
+
+def _is_left_out(member: _Member, places: Mapping[int, Places]) -> bool:
+    """Return whether a job of one size that waits gets nothing: nobody may grow, or come after it, in its place."""
+    return member.key is not None and not member.job.spec.ask.elastic and not places[member.job.id]
 
 
 def _may_pause(job: Job) -> bool:

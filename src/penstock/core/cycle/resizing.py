@@ -7,7 +7,7 @@ from penstock.core.cycle.grow import ElasticGrowth
 from penstock.core.cycle.rebalance import PoolRound, without
 from penstock.core.cycle.sizing import Sizing
 from penstock.core.cycle.workspace import Workspace
-from penstock.core.elastic.rounds import takes_part
+from penstock.core.elastic.rounds import may_join
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import Job, ReplicaPlace, RequestClass, StopReason
 from penstock.core.model.plan import Preemption, Start
@@ -27,7 +27,7 @@ class Resizing:
         self._pools = {pool.name for pool in self._snapshot.config.pools if pool.elastic.rebalance}
         self._waiting: dict[PoolName, list[tuple[Job, RequestClass]]] = {}
         self._others_wait: set[PoolName] = set()
-        """Pools in which a job that takes no part in rounds waits."""
+        """Pools in which a job waits that no round can give places."""
         self.preemptions: list[Preemption] = []
         self.held: dict[JobId, tuple[ReplicaPlace, ...]] = {}
         self.put_off: list[tuple[Job, tuple[JobId, ...]]] = []
@@ -45,7 +45,7 @@ class Resizing:
         pool = key.ask.pool
         if pool not in self._pools or pool in self._others_wait:
             return
-        if not takes_part(job.spec, self._snapshot.config):
+        if not may_join(job.spec, self._snapshot.config):
             self._others_wait.add(pool)
             return
         found = self._waiting.setdefault(pool, [])

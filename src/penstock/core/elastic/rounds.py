@@ -16,6 +16,14 @@ def takes_part(spec: JobSpec, config: ClusterConfig) -> bool:
     return config.elastic_mode(spec.queue, spec.ask.pool) != "off" and _is_plain(spec.ask)
 
 
+def may_join(spec: JobSpec, config: ClusterConfig) -> bool:
+    """Return whether a waiting job may get its places in a round: it takes part, or has one size and one shape."""
+    pool, ask = config.pool_by_name.get(spec.ask.pool), spec.ask
+    if ask.elastic:
+        return takes_part(spec, config)
+    return pool is not None and pool.elastic.rebalance and not (ask.others or spec.alternatives) and _is_plain(ask)
+
+
 def _is_plain(ask: GangAsk) -> bool:
     """Return whether replicas hold whole devices, and each of them may be on any node."""
     each, wish = ask.each, ask.topology

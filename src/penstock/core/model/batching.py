@@ -71,7 +71,7 @@ class ElasticRule(msgspec.Struct, frozen=True, omit_defaults=True):
     speed alone; or not at all: jobs keep the size that they start with, the smallest."""
     rebalance: bool = False
     """Running jobs may shrink, move and pause for others that gain more, not only grow into idle devices."""
-    restarts_per_hour: int = 4
+    restarts_per_hour: int = 12
     """Of one job, for a change of its size or places that no user and no failure asked for."""
 
 

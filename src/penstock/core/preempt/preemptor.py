@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from penstock.core.elastic.rounds import takes_part
+from penstock.core.elastic.rounds import may_join
 from penstock.core.model.batching import REBALANCE
 from penstock.core.model.cluster import ROOT_QUEUE
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName
@@ -22,6 +22,8 @@ from penstock.core.preempt.rights import PreemptionRights
 from penstock.core.preempt.victims import Victim, cheapest_victims, cpus_of, most_freed_milli, shrink_cost, victim_cost
 from penstock.core.state.idleness import makes_room
 
+ROUNDS_AWAITED = {False: 2, True: 10}
+"""Periods in which rounds may give an elastic job, or another, its places before others shrink for it."""
 GONE = ReplicaPlace(NodeName(""), Incarnation(""))
 """The place of a replica that no longer holds one: its node may have other devices by now."""
 
@@ -112,7 +114,8 @@ class Preemptor:
         if not leaving:
             return {}
         self.chosen.update(job.id for job in leaving)
-        waiting = [job for job in self._snapshot.beneficiaries if job.room and job.spec.ask.elastic]
+        left = {(place.node, index) for job in leaving for _, place in held_places(job) for index in place.devices}
+        waiting = [job for job in self._snapshot.beneficiaries if job.room and (job.goes_on or _is_in(job.room, left))]
         kept: list[Job] = []
         with self._cluster.tentatively():
             for job in leaving:
@@ -201,11 +204,20 @@ class Preemptor:
         self, cursor: ClassCursor, demand: tuple[int, ...], placer: GangPlacer, below: QueueName | None
     ) -> tuple[Victim, ...] | None:
         rights = PreemptionRights(cursor.job, cursor.key, cursor.leaf, demand, self._tree)
-        plays = takes_part(cursor.job.spec, self._snapshot.config)  # then it gets its part in a round
-        chosen = None if plays else self._shrunk(cursor, rights, placer)
+        chosen = None if self._awaits_round(cursor.job) else self._shrunk(cursor, rights, placer)
         if chosen is None:
             chosen = self._moved(cursor, rights, placer)
         return self._evicted(cursor, rights, placer, below) if chosen is None else chosen
+
+    def _awaits_round(self, job: Job) -> bool:
+        """Return whether a round may still give the job places: after a while others shrink to their minimum for it."""
+        if not may_join(job.spec, self._snapshot.config):
+            return False
+        patience_ms = ROUNDS_AWAITED[job.spec.ask.elastic] * self._settings.elastic_growth_period_ms
+        until_ms = job.waiting_since_ms + patience_ms
+        if until_ms > self._now_ms:
+            self.again_ms = min(self.again_ms or until_ms, until_ms)
+        return until_ms > self._now_ms
 
     def may_ask(self, cursor: ClassCursor) -> bool:
         """Return False if surely no victim exists, without a look at running jobs: most classes stop here."""
@@ -426,6 +438,10 @@ class Preemptor:
             if placer.put() is None:
                 return False
             return all(put_gang(ask, self._cluster, tenant) is not None for ask, tenant in smallest)
+
+
+def _is_in(room: tuple[ReplicaPlace, ...], devices: set[tuple[NodeName, int]]) -> bool:
+    return any((place.node, index) in devices for place in room for index in place.devices)
 
 
 def _leaves_in_round(job: Job) -> bool:
