@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from penstock.core.elastic.restarts import HOUR_MS
+from penstock.core.explain.why import explain
 from penstock.core.model.batching import BatchAsk, BatchChoice, BatchSeen, ElasticRule
 from penstock.core.model.cluster import DEFAULT_POOL, Pool
 from penstock.core.model.events import CheckpointSaved
@@ -224,3 +225,32 @@ def test_a_job_of_little_noise_leaves_devices_to_one_of_much():
                 measured(w, job, noise=noise, step=minute + 1)
         cycles(w, 1, MINUTE)
     assert (size(w, calm), size(w, noisy)) == (1, 3)
+
+
+# What is said.
+
+
+def told_of(w, job):
+    return explain(w.state, w.job(job), w.now).text
+
+
+def test_a_running_job_is_explained_with_what_it_gains_and_what_a_change_costs():
+    w = shared(1, 4)
+    (job,) = running(w, LINEAR)
+    text = told_of(w, job)
+    assert "with 2 of 1 to 4 replicas it is 2.0 times as fast as one, by samples, as reported" in text
+    assert "one more would bring 50 %, and a restart costs 12s, as assumed" in text
+
+
+def test_who_shrinks_is_told_for_whom_and_to_what():
+    w = shared()
+    flat, steep = running(w, FLAT, LINEAR)
+    w.cycle()
+    assert f"resized for job {steep}, by rule rebalance" in told_of(w, flat)
+    assert "it goes on with 1 replica after" in told_of(w, flat)
+
+
+def test_a_batch_is_explained():
+    w = cluster(1, 4)
+    job = training(w)
+    assert "its batch is 64 samples, 16 a replica and pass" in told_of(w, job)

@@ -15,6 +15,7 @@ from penstock.core.explain.reasons import CONSTRAINTS, STOP_RULES
 from penstock.core.explain.rights import rights
 from penstock.core.explain.scene import Scene
 from penstock.core.explain.shortage import shortages
+from penstock.core.explain.sizes import what_changes, why_this_size
 from penstock.core.explain.start import WAITING_SEEN_MAX, Estimator, start_bound
 from penstock.core.health.anomaly import is_untouched
 from penstock.core.model.explanation import Awaiting, Constraint, Explanation, Stop
@@ -238,13 +239,13 @@ def _not_waiting(job: Job, snapshot: Snapshot, now_ms: int) -> Explanation:
     if attempt.stop is None:
         kept = why_not_larger(job, snapshot.config.settings, now_ms)
         text = f"attempt {attempt.number} is {job.state} on {where}" + (f"; {kept}" if kept else "")
-        text += _prepares(job, attempt) + model_text(job, snapshot)
+        text += why_this_size(job, attempt, snapshot, now_ms) + _prepares(job, attempt) + model_text(job, snapshot)
         text += _shares(attempt, snapshot) + _untouched(job, now_ms) + _idle(job, snapshot, now_ms)
         return Explanation(job.id, job.state, job.state, text)
     stop = attempt.stop
     left_ms = max(0, stop.requested_ms + stop.grace_ms - now_ms)
     told = Stop(stop.reason, stop.rule, stop.beneficiary, stop.cost, left_ms)
-    text = f"attempt {attempt.number} on {where} is being stopped: {why_stopped(stop)}"
+    text = f"attempt {attempt.number} on {where} is being stopped: {why_stopped(stop)}{what_changes(job, attempt)}"
     blockers = () if stop.beneficiary is None else (stop.beneficiary,)
     return Explanation(job.id, job.state, stop.reason, text, blockers=blockers, stop=told)
 
