@@ -5,6 +5,7 @@ its budget fails the run: who adds slow tests there shares what is slow to start
 """
 
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -37,11 +38,26 @@ OTHERS_S = 400
 """Budget of the files in no folder."""
 
 
+def busy_and_all() -> tuple[int, int]:
+    """Return the ticks that the cores of this machine were busy, and all of them; zeros where nothing counts them."""
+    try:
+        ticks = [int(word) for word in Path("/proc/stat").read_text(encoding="ascii").split("\n")[0].split()[1:9]]
+    except OSError:
+        return 0, 0
+    return sum(ticks) - sum(ticks[3:5]), sum(ticks)  # but idle and waiting for disks
+
+
 class Durations:
     """Seconds of each test, as its reports come in."""
 
     def __init__(self) -> None:
         self.tests: defaultdict[str, float] = defaultdict(float)
+        self._begun = busy_and_all()
+
+    def busy_share(self) -> float:
+        """Return which part of the cores' time has been used since the run began, by whomever."""
+        (busy, whole), (busy_before, whole_before) = busy_and_all(), self._begun
+        return (busy - busy_before) / max(1, whole - whole_before)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.tests[report.nodeid] += report.duration
@@ -88,6 +104,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.section("seconds of workers by folder")
     for folder, each in durations.folders().items():
         line(f"{sum(each):7.1f} s of {BUDGETS_S.get(folder, OTHERS_S):4}  {len(each):5} tests  {folder}")
-    line(f"{sum(durations.tests.values()):7.1f} s in all")
+    line(f"{sum(durations.tests.values()):7.1f} s in all; the cores were busy {durations.busy_share():.0%} of the time")
     for folder, (taken, budget) in durations.over().items():
         line(f"{folder} took {taken:.0f} s, budget {budget} s")
