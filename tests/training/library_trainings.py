@@ -23,6 +23,16 @@ import torch
 from penstock import training
 
 STEPS, ROWS, BATCH = 14, 40, 4
+LONG = 100
+"""Steps of the training whose gradients are measured."""
+
+
+def steps() -> int:
+    return LONG if "PENSTOCK_BATCH" in os.environ else STEPS
+
+
+def passes(run: training.Session) -> int:
+    return run.batch.accumulation + 1 if run.batch.known else 1
 
 
 class Tiny(torch.nn.Module):
@@ -56,23 +66,24 @@ def huggingface(folder: Path) -> str:
 
     from penstock.training.huggingface import PenstockCallback
 
-    arguments = TrainingArguments(
-        output_dir=str(folder / "output"),
-        max_steps=STEPS,
-        per_device_train_batch_size=BATCH,
-        learning_rate=0.01,
-        logging_steps=1,
-        save_strategy=os.environ.get("SAVE_STRATEGY", "no"),
-        save_steps=4,
-        report_to="none",
-        disable_tqdm=True,
-        use_cpu=True,
-        seed=5,
-    )
+    settings: dict[str, Any] = {
+        "output_dir": str(folder / "output"),
+        "max_steps": steps(),
+        "per_device_train_batch_size": BATCH,
+        "learning_rate": 0.01,
+        "logging_steps": 1,
+        "save_strategy": os.environ.get("SAVE_STRATEGY", "no"),
+        "save_steps": 4,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "seed": 5,
+    }
     torch.manual_seed(1)
     model = Tiny()
     with training.session() as run:
         callback = PenstockCallback(run)
+        arguments = TrainingArguments(gradient_accumulation_steps=passes(run), **settings)
         trainer = Trainer(model, arguments, train_dataset=rows(), callbacks=[callback])
         if "NO_RESUME" in os.environ:
             trainer.train()
@@ -132,7 +143,8 @@ def lightning(folder: Path) -> str:
         trainer = Trainer(
             accelerator="cpu",
             devices=1,
-            max_steps=STEPS,
+            max_steps=steps(),
+            accumulate_grad_batches=passes(run),
             max_epochs=-1,
             callbacks=[callback],
             logger=False,
@@ -197,6 +209,7 @@ def main() -> None:
     stop_in_the_middle(child, folder / "b-1.report")
     results["stopped"] = ended(child, folder, "b-1")
     results["careless"] = ended(start(work, folder, "b", 2, NO_RESUME="1"), folder, "b-2")
+    results["measured"] = ended(start(work, folder, "c", 1, PENSTOCK_BATCH=f"{BATCH},1"), folder, "c-1")
     results["resumed"] = ended(start(work, folder, "b", 3, SAVE_STRATEGY="steps"), folder, "b-3")
     (folder / "results.json").write_text(json.dumps(results))
 

@@ -73,3 +73,11 @@ def test_progress_is_reported_with_loss_total_and_rate(runs: dict[str, dict[str,
 
 def test_starting_over_beside_checkpoints_is_refused(runs: dict[str, dict[str, Any]]) -> None:
     assert (runs["careless"]["status"], runs["careless"]["error"].split(":")[0]) == (1, "ResumeNotCalled")
+
+
+def test_a_batch_that_was_ordered_is_measured(runs: dict[str, dict[str, Any]]) -> None:
+    assert (runs["measured"]["status"], runs["measured"]["error"]) == (0, "")
+    last = events(runs["measured"], "progress")[-1]
+    assert (last["step"], last["local_batch"], last["accumulation"]) == (100, 4, 1)
+    assert last["noise_scale"] > 0
+    assert 0 < last["step_s"] < 1

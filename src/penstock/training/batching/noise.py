@@ -40,7 +40,7 @@ class NoiseScale:
             small, big: samples that the gradients are means over; small < big.
             small_sq, big_sq: their squared norms, `small_sq` as a mean over all small gradients.
         """
-        if not (0 < small < big and math.isfinite(small_sq) and math.isfinite(big_sq)):
+        if not 0 < small < big:
             return False
         trace = (small_sq - big_sq) / (1 / small - 1 / big)
         norm = (big * big_sq - small * small_sq) / (big - small)
