@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from penstock.core.model.cluster import ClusterConfig, NodeSpec, Pool, Queue, Reservation, Settings, Tenant
 from penstock.core.model.events import ConfigChanged
 from penstock.core.model.jobs import ExitInfo, GangAsk, GroupAsk, JobSpec, Topology
+from penstock.core.model.matching import ModelRule
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.testing.builders import GIB, device, linked, node
 from penstock.testing.harness import World
@@ -64,6 +65,8 @@ def configs(rnd: random.Random) -> ClusterConfig:
     )
     bound = more.choice([(), (("default/devices", 3_000), ("q/jobs", 2)), (("q/devices", 1_000),)])
     promised = more.choice([(), (("q/devices", 1_000),)])
+    matched = more.choice([ModelRule(), ModelRule(match=True), ModelRule(match=True, move=True, moves_per_hour=60)])
+    pools = (replace(pools[0], models=matched), pools[1])
     queues = (
         replace(queues[0], max=tuple(sorted((*limit, *bound)))),
         *queues[1:3],

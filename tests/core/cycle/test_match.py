@@ -218,6 +218,22 @@ def test_a_gang_goes_on_one_model_where_one_has_room():
     assert {w.where(wide, 0), w.where(wide, 1)} == {"v100"}
 
 
+def test_a_gang_of_which_nothing_is_known_goes_on_one_model_too():
+    w = mixed(each=2)
+    w.run(w.submit(name="first", models=("K80",)), w.submit(name="second", models=("K80",)))
+    finish(w, 1)
+    wide = w.submit(1, 2)
+    w.cycle()
+    assert {w.where(wide, 0), w.where(wide, 1)} == {"v100"}
+
+
+def test_the_guaranteed_run_time_of_the_queue_is_kept():
+    w, picky = displaced(queues=(Queue("default", min_runtime_ms=2 * HOUR),))
+    planned = w.cycle()
+    assert rules(planned) == []
+    assert planned.again_ms == w.attempt(picky).running_ms + 2 * HOUR
+
+
 def test_the_log_alone_gives_the_same_state():
     w, picky = displaced()
     w.cycle()

@@ -14,18 +14,18 @@ from msgspec.structs import replace
 from penstock.core.cycle.workspace import Workspace
 from penstock.core.elastic.exchange import Candidate, Exchange, Move, Shape
 from penstock.core.elastic.model_rates import SCALE, Rates, rates_of
+from penstock.core.elastic.restarts import next_restart_ms
 from penstock.core.model.cluster import Pool
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
 from penstock.core.model.plan import Preemption
 from penstock.core.model.resources import DeviceAsk
-from penstock.core.order.ranks import expected_ms
 from penstock.core.place.backfill import held_places
 from penstock.core.place.fit import capacity, needs_of
 from penstock.core.place.gang import GangPlacer
 from penstock.core.preempt.consolidate import can_move
 from penstock.core.preempt.victims import shrink_cost
-from penstock.core.state.expected_end import told_rest_ms
+from penstock.core.state.expected_end import expected_rest_ms
 
 JOBS_MAX = 256
 """Jobs of one tenant and priority in one pool that are exchanged with each other in one cycle."""
@@ -112,6 +112,8 @@ class ModelMatch:
         for at, job in group.values():
             values = self._values(pool, models, job, start=True)
             held = self._model_of(starts[at].places)
+            if not held and not values:
+                values = dict.fromkeys(self._accepts(pool, models, job.spec.ask), SCALE)
             if values and (held in values or not held):
                 values.setdefault("", min(values.values()) - 1)  # on several models it is as slow as on the slowest
                 candidates.append(Candidate(job.id, _shape(starts[at].ask), held, values))
@@ -177,9 +179,16 @@ class ModelMatch:
                 exchange.refused(moves)
 
     def _settled_ms(self, pool: Pool, job: Job) -> int:
-        """Return from when the job may move again: this bounds its moves of an hour."""
+        """Return from when the job may move again: it has had its guaranteed run time, and its moves of this hour.
+
+        They are spread over the hour: who has just come is not sent on at once.
+        """
         assert job.attempt is not None
-        return (job.attempt.running_ms or self._now_ms) + pool.models.pause_ms
+        rule = self._tree.rules.get(job.spec.queue)
+        own_ms = rule.min_runtime_ms if rule is not None else None
+        least_ms = self._settings.min_runtime_before_preemption_ms if own_ms is None else own_ms
+        settled_ms = (job.attempt.running_ms or self._now_ms) + max(least_ms, pool.models.pause_ms)
+        return max(settled_ms, next_restart_ms(job, pool.models.moves_per_hour, self._now_ms))
 
     def _move(self, moves: Sequence[Move], by_id: Mapping[JobId, Job]) -> bool:
         """Ask running jobs to save and go on at places on other models; False where these cannot be had."""
@@ -280,21 +289,12 @@ class ModelMatch:
         """
         if held not in rates:
             return value
-        rest_ms = max(1, self._rest_ms(job) * rates[held].rate // rates[model].rate)
+        rest_ms = max(1, expected_rest_ms(job, self._now_ms) * rates[held].rate // rates[model].rate)
         times = 1 if rates[model].rate > rates[held].rate else 2
         cost_ms = times * (
             job.progress.restart_ms or self._settings.checkpoint_cost_ms + self._settings.restart_cost_ms
         )
         return value * rest_ms // (rest_ms + cost_ms * HYSTERESIS_MILLI // 1000)
-
-    def _rest_ms(self, job: Job) -> int:
-        """Return how long the job is expected to go on where it is; where unknown, as long as it has run."""
-        told_ms = told_rest_ms(job, self._now_ms)
-        if told_ms is not None:
-            return told_ms
-        ran_ms = job.attempt.worked_ms(self._now_ms) if job.attempt is not None else 0
-        length_ms = expected_ms(job)
-        return max(0, length_ms - ran_ms) if length_ms else ran_ms
 
     def _accepts(self, pool: Pool, models: Sequence[str], ask: GangAsk) -> tuple[str, ...]:
         """Return the models of which a device qualifies for every replica."""

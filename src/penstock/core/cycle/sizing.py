@@ -11,10 +11,9 @@ from penstock.core.model.ids import PoolName
 from penstock.core.model.jobs import PRIORITY_CLASSES, GangAsk, Job
 from penstock.core.model.quantities import split_resource
 from penstock.core.order.queues import QueueNode
-from penstock.core.order.ranks import expected_ms
 from penstock.core.preempt.context import CycleContext
 from penstock.core.preempt.rights import attained_device_ms
-from penstock.core.state.expected_end import told_rest_ms
+from penstock.core.state.expected_end import expected_rest_ms
 
 MEDIUM = PRIORITY_CLASSES["medium"]
 WEIGHTS_MILLI = 100, 20_000
@@ -89,14 +88,7 @@ class Sizing:
         return self._tree.with_power(tuple(demand), gang, most=True) if self._tree.power_columns else tuple(demand)
 
     def rest_ms(self, job: Job) -> int:
-        """Return how long the job is expected to go on at its size; where unknown, as long as it has run."""
-        told_ms = told_rest_ms(job, self._now_ms)
-        if told_ms is not None:
-            return told_ms
-        length_ms, attempt = expected_ms(job), job.attempt
-        if length_ms:
-            return max(0, length_ms - (attempt.worked_ms(self._now_ms) if attempt is not None else 0))
-        return max(0, self._now_ms - job.first_started_ms) if job.first_started_ms else 0
+        return expected_rest_ms(job, self._now_ms)
 
     def weight_milli(self, job: Job) -> int:
         """Return how much the job's speed counts: by its priority, and less the more service it has attained."""

@@ -25,6 +25,7 @@ from penstock.core.model.events import (
 from penstock.core.model.ids import AttemptNumber
 from penstock.core.model.jobs import Job
 from penstock.core.model.progress import Mark, Progress
+from penstock.core.order.ranks import expected_ms
 from penstock.core.state.idleness import after_event, after_note, after_use
 from penstock.core.state.speeds import after_speed, with_batch
 
@@ -117,6 +118,17 @@ def told_rest_ms(job: Job, now_ms: int) -> int | None:
     """Return how long the job's attempt still runs by its program's reports, 0 when overdue; None if unknown."""
     end_ms = told_end_ms(job)
     return max(0, end_ms - now_ms) if end_ms else None
+
+
+def expected_rest_ms(job: Job, now_ms: int) -> int:
+    """Return how long the job is expected to go on where it is; where unknown, as long as it has run."""
+    told_ms = told_rest_ms(job, now_ms)
+    if told_ms is not None:
+        return told_ms
+    length_ms, attempt = expected_ms(job), job.attempt
+    if length_ms:
+        return max(0, length_ms - (attempt.worked_ms(now_ms) if attempt is not None else 0))
+    return max(0, now_ms - job.first_started_ms) if job.first_started_ms else 0
 
 
 def drifted(progress: Progress, step: int, since_ms: int) -> bool:
