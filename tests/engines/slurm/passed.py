@@ -120,6 +120,16 @@ class Passing:
         assert isinstance(reply, Submitted), reply
         return list(reply.job_ids)
 
+    def submit_together(self, *commands: str) -> list[int]:
+        """Submit jobs that differ in their commands alone at one moment."""
+        jobs, problems = parse_request(
+            {"jobs": [{"command": ["sh", "-c", one], "memory": "10MiB"} for one in commands]}
+        )
+        assert not problems, problems
+        reply = self.ask(Submit(jobs, USER, account=self._account))
+        assert isinstance(reply, Submitted), reply
+        return list(reply.job_ids)
+
     def cancel(self, job: int) -> None:
         self.ask(msg.Cancel(JobId(job), USER, "asked"))
 

@@ -10,7 +10,7 @@ from penstock.core.model import events as ev
 from penstock.core.model.ids import JobId
 from penstock.engines.slurm.commands import SlurmAway
 from penstock.engines.slurm.passing import judging
-from penstock.engines.slurm.writing import SlurmWriter
+from penstock.engines.slurm.writing import NotTaken, SlurmWriter
 from tests.engines.slurm.cluster import SlurmCluster, until
 from tests.engines.slurm.passed import passing
 
@@ -60,6 +60,45 @@ def test_an_array_stays_an_array(server):
     numbers = [number for number in server.slurm.states() if "_" in number]
     assert {number.partition("_")[2] for number in numbers} >= {"0", "1", "2"}
     assert len({number.partition("_")[0] for number in numbers}) == 1, "one sbatch"
+
+
+def test_jobs_that_start_together_are_one_array_and_each_is_itself(server):
+    jobs = server.submit_together(*(f"echo {i} ${{SLURM_ARRAY_TASK_ID:-none}}; exit {i}" for i in range(4)))
+    assert [server.end(job)[1] for job in jobs] == ["", "exit 1", "exit 2", "exit 3"]
+    assert [server.output(job) for job in jobs] == [f"{i} none\n" for i in range(4)]
+    (comment,) = set(server.slurm.run("squeue", "-h", "-r", "-t", "all", "-o", "%k").splitlines())
+    assert comment.endswith(f":{jobs[0]}.1@0-3")
+
+
+def test_jobs_that_slurm_refuses_together_are_submitted_apart(server, monkeypatch):
+    submit, refused = SlurmWriter.submit, []
+
+    async def alone(writer, script, *options, **variables):
+        if any(option.startswith("--array=") for option in options):
+            refused.append(options)
+            raise NotTaken("sbatch: error: Batch job submission failed: Job violates accounting/QOS policy")
+        return await submit(writer, script, *options, **variables)
+
+    monkeypatch.setattr(SlurmWriter, "submit", alone)
+    jobs = server.submit_together("exit 5", "exit 6")
+    assert [server.end(job)[1] for job in jobs] == ["exit 5", "exit 6"]
+    assert len(refused) == 1
+
+
+def test_one_of_several_that_is_cancelled_in_slurm_before_it_began_is_cancelled(server):
+    slurm = server.slurm
+    slurm.run("scontrol", "update", "partition=main", "state=down")
+    try:
+        jobs = server.submit_together("sleep 0.1", "sleep 0.2", "sleep 0.3")
+        server.until(
+            "jobs of Slurm", lambda: sum(bool(one.number) for one in list(server.engine.attempts.values())) == 3
+        )
+        numbers = [server.number(job) for job in jobs]
+        assert [number.partition("_")[2] for number in numbers] == ["0", "1", "2"]
+        slurm.run("scancel", numbers[1])
+    finally:
+        slurm.run("scontrol", "update", "partition=main", "state=up")
+    assert [server.end(job)[0] for job in jobs] == ["succeeded", "cancelled", "succeeded"]
 
 
 def test_ranks_of_a_gang_start_where_they_were_placed(server):

@@ -15,7 +15,15 @@ from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.engines.slurm.jobs import SlurmJob
 from penstock.engines.slurm.nodes import read_nodes
 from penstock.engines.slurm.passing.attempts import explained, info_of_word
-from penstock.engines.slurm.passing.options import attempt_of, refused_job, submission, tag_of, why_not
+from penstock.engines.slurm.passing.options import (
+    INDEXES_MAX,
+    attempt_of,
+    attempts_of,
+    refused_job,
+    submission,
+    tag_of,
+    why_not,
+)
 from penstock.engines.slurm.passing.spool import AttemptKey, Ended, Spool, Started, name_of
 from penstock.engines.slurm.server import JobTerms
 from penstock.engines.slurm.states import PHASES
@@ -95,6 +103,14 @@ def test_every_element_is_found_again_by_its_tag(attempts):
         found = attempt_of(tag, "ab", f"99_{one.array_index}")
         assert found == AttemptKey(one.key.job_id, one.key.attempt)
     assert attempt_of(tag, "other", "99_0") is None
+    named = [(AttemptKey(one.key.job_id, one.key.attempt), one.array_index) for (one,) in elements]
+    assert list(attempts_of(tag, "ab")) == named
+    assert list(attempts_of(tag, "other")) == []
+
+
+def test_a_comment_that_names_any_number_of_attempts_costs_little():
+    assert len(list(attempts_of("penstock:ab:17.1@0-999999999", "ab"))) <= INDEXES_MAX + 1
+    assert list(attempts_of("penstock:ab:17.1", "ab")) == list(attempts_of("penstock:ab:x", "ab")) == []
 
 
 @pytest.mark.parametrize("comment", ["", "penstock:ab:", "penstock:ab:x", "penstock:ab:17.1@0-", "mine", "penstock:ab"])

@@ -10,7 +10,18 @@ from msgspec.structs import replace
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.weaker import PASSED
 from penstock.engines.slurm.commands import SlurmCommands
-from penstock.engines.slurm.jobs import ACCOUNT, QUEUE, SlurmJob, Unread, ask_of, is_of, less_of, of_accounts, of_queue
+from penstock.engines.slurm.jobs import (
+    ACCOUNT,
+    QUEUE,
+    SlurmJob,
+    Unread,
+    ask_of,
+    elements_of,
+    is_of,
+    less_of,
+    of_accounts,
+    of_queue,
+)
 from penstock.engines.slurm.nodes import fields_of, node_spec, read_nodes
 from penstock.engines.slurm.reading import SlurmAway, SlurmConfig, SlurmReader, config_of, moment
 from penstock.engines.slurm.rows import Column, account_rows, divider, queue_format, queue_rows
@@ -67,6 +78,8 @@ def test_elements_of_an_array_that_never_began_share_a_line():
     assert [is_of(number, replace(line, number="6_[1-2%1]")) for number in numbers] == [True, True, False, False, False]
     ran = replace(line, start_s=5, hosts="n1")
     assert [is_of(number, ran) for number in numbers] == [False, False, True, False, False]
+    assert [one.number for one in elements_of(replace(line, number="6_[1-2,4%1]"))] == ["6_1", "6_2", "6_4"]
+    assert [list(elements_of(replace(line, number=number))) for number in ("6", "6_1", "6_[x")] == [[], [], []]
 
 
 def test_what_a_job_asks_for():
