@@ -2,11 +2,17 @@
 
 from msgspec.structs import replace
 
+from penstock.core.cycle.sizing import Sizing
+from penstock.core.elastic.learned import LearnedSpeeds
 from penstock.core.elastic.restarts import HOUR_MS
 from penstock.core.explain.why import explain
 from penstock.core.model.batching import BatchAsk, BatchChoice, BatchSeen, ElasticRule
 from penstock.core.model.cluster import DEFAULT_POOL, Pool
 from penstock.core.model.events import CheckpointSaved
+from penstock.core.model.progress import SizeNoted
+from penstock.core.place.holds import Holds
+from penstock.core.preempt.context import CycleContext
+from penstock.core.state.invariants import violations
 from penstock.testing.harness import cluster, cycles, finish, follow, note
 from tests.core.elastic.test_elastic_plan import elastic, size
 
@@ -24,8 +30,6 @@ def shared(nodes=1, devices=4, **rule):
 
 def speeds(w, job, *rates):
     """Let a running job have reported these rates at sizes 1, 2, ..."""
-    from penstock.core.model.progress import SizeNoted
-
     told = w.job(job)
     model = told.attempt.model if told.attempt is not None else ""
     sizes = tuple(SizeNoted(at, w.now, rate, model=model) for at, rate in enumerate(rates, start=1))
@@ -254,3 +258,44 @@ def test_a_batch_is_explained():
     w = cluster(1, 4)
     job = training(w)
     assert "its batch is 64 samples, 16 a replica and pass" in told_of(w, job)
+
+
+# Invariants.
+
+
+def broken(w):
+    return {found.promise for found in violations(w.state)}
+
+
+def test_a_batch_outside_of_the_range_is_found():
+    w = cluster(1, 4)
+    job = training(w)
+    attempt = w.attempt(job)
+    w.state.jobs[job] = replace(w.job(job), attempt=replace(attempt, batch=BatchChoice(65)))
+    assert "batches_are_within_range" in broken(w)
+
+
+def test_too_many_restarts_are_found():
+    w = shared(restarts_per_hour=1)
+    running(w, FLAT, LINEAR)
+    (victim, *_) = (order.victim for order in w.cycle().preemptions)
+    assert broken(w) == set()
+    w.state.jobs[victim] = replace(w.job(victim), changes_ms=(w.now, w.now))
+    assert "rounds_restart_seldom" in broken(w)
+
+
+def test_a_job_that_outlasts_what_was_expected_goes_on_as_long_as_it_has_run():
+    w = cluster(1, 4)
+    job = w.submit(gang=elastic(1, 4), estimated_duration_ms=10 * MINUTE)
+    w.run(job)
+    rests = []
+    for _ in range(3):
+        w.now += 6 * MINUTE
+        rests.append(sizing_of(w).rest_ms(w.job(job)) // MINUTE)
+    assert rests == [4, 12, 18]
+
+
+def sizing_of(w):
+    snapshot, planner = w.snapshot(), w.planner
+    context = CycleContext(snapshot, w.now, planner.cluster, planner.tree, Holds(planner.cluster))
+    return Sizing(context, LearnedSpeeds())

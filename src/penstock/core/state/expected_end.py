@@ -121,14 +121,16 @@ def told_rest_ms(job: Job, now_ms: int) -> int | None:
 
 
 def expected_rest_ms(job: Job, now_ms: int) -> int:
-    """Return how long the job is expected to go on where it is; where unknown, as long as it has run."""
+    """Return how long the job is expected to go on where it is; where unknown, as long as it has run.
+
+    A job that has run for longer than was expected goes on for long: run times are heavy-tailed.
+    """
     told_ms = told_rest_ms(job, now_ms)
     if told_ms is not None:
         return told_ms
-    length_ms, attempt = expected_ms(job), job.attempt
-    if length_ms:
-        return max(0, length_ms - (attempt.worked_ms(now_ms) if attempt is not None else 0))
-    return max(0, now_ms - job.first_started_ms) if job.first_started_ms else 0
+    length_ms = expected_ms(job)
+    ran_ms = max(0, now_ms - job.first_started_ms) if job.first_started_ms else 0
+    return length_ms - ran_ms if length_ms > ran_ms else ran_ms
 
 
 def drifted(progress: Progress, step: int, since_ms: int) -> bool:

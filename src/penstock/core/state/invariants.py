@@ -26,6 +26,7 @@ from penstock.core.state.idleness import is_marked
 from penstock.core.state.live_jobs import LiveJobs
 from penstock.core.state.live_runs import runs_match_jobs
 from penstock.core.state.replicas import ports_of
+from penstock.core.state.sizes_held import batches_are_within_range, rounds_restart_seldom
 from penstock.core.state.state import State
 from penstock.core.state.suspension import TOO_LONG
 from penstock.core.state.usage import charge_of, expected_end_ms
@@ -430,6 +431,8 @@ INVARIANTS: tuple[Callable[[State], Iterable[str]], ...] = (
     suspended_tenants_leave,
     closed_devices_are_kept_back,
     runs_match_jobs,
+    batches_are_within_range,
+    rounds_restart_seldom,
 )
 
 
