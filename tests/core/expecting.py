@@ -14,30 +14,38 @@ MONDAY_MS = 20_000 * DAY_MS + 4 * DAY_MS
 
 
 def expecting(
-    *, days: int = 12, devices: int = 4, waited_ms: int = 2 * HOUR_MS, after_ms: int = 0, **fields: object
+    *,
+    nodes: int = 2,
+    days: int = 12,
+    devices: int = 4,
+    jobs: int = 1,
+    waited_ms: int = 2 * HOUR_MS,
+    after_ms: int = 0,
+    **fields: object,
 ) -> World:
-    """Return a world of two nodes with 8 devices each, after so many days, at the beginning of the next.
+    """Return a world of nodes with 8 devices each, after so many days, at the beginning of the next.
 
     Args:
-        devices: that a job asked for each day, `after_ms` into the hour; it waited for `waited_ms`.
+        devices: that each of some jobs asked for each day, `after_ms` into the hour; they waited for `waited_ms`.
     """
     queue = Queue("default", policy="priority", preemption="never")
     settings = {"predictive_share_milli": 500, "predictive_waiting_min": 2, "immediate_utilisation_milli": 0}
-    w = cluster(2, 8, queues=(queue,), **(settings | fields))
+    w = cluster(nodes, 8, queues=(queue,), **(settings | fields))
     for day in range(days):
         w.now = MONDAY_MS + day * DAY_MS + AT_H * HOUR_MS + after_ms
-        come_and_go(w, devices, waited_ms)
+        come_and_go(w, devices, waited_ms, jobs)
     w.now = MONDAY_MS + days * DAY_MS
     return w
 
 
-def come_and_go(w: World, devices: int, waited_ms: int) -> None:
-    """Let an urgent job come, wait, run for a minute and end."""
-    job = w.submit(devices, priority=URGENT)
+def come_and_go(w: World, devices: int, waited_ms: int, jobs: int = 1) -> None:
+    """Let urgent jobs come, wait, run for a minute and end."""
+    came = [w.submit(devices, priority=URGENT) for _ in range(jobs)]
     w.now += waited_ms
-    w.run(job)
+    w.run(*came)
     w.now += MINUTE_MS
-    finish(w, job)
+    for job in came:
+        finish(w, job)
 
 
 def at(w: World, hour: int, minute: int = 0) -> World:

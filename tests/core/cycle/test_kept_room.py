@@ -16,7 +16,7 @@ CRITICAL = 1_000
 
 
 def crowd(w, count=20, **fields):
-    return [w.submit(1, **({"priority": PLAIN} | fields)) for _ in range(count)]
+    return [w.submit(**({"devices": 1, "priority": PLAIN} | fields)) for _ in range(count)]
 
 
 def started(w):
@@ -131,10 +131,19 @@ def test_room_for_wide_replicas_is_kept_whole():
     assert [start.job_id for start in w.cycle().starts] == [wide]
 
 
-def test_many_jobs_at_once_are_held_back_too():
-    w = at(expecting(), AT_H, 5)
+def test_nodes_are_cleared_for_wide_replicas():
+    """Three devices are free on each of two nodes: one taken of either costs nothing while the other has three."""
+    w = at(expecting(devices=8), AT_H, 5)
+    w.run(*crowd(w, 2, devices=5, priority=CRITICAL))
+    crowd(w)
+    assert len(w.cycle().starts) == 1
+    assert sorted(len(free.whole) for free in w.state.indexes.free.values()) == [2, 3]
+
+
+def test_jobs_that_start_in_waves_are_held_back_too():
+    w = at(expecting(nodes=20, devices=8, jobs=15, predictive_share_milli=1_000), AT_H, 5)
     crowd(w, 200)
-    assert started(w) == 12
+    assert started(w) == 160 - 120
 
 
 def test_explain_says_for_what_and_how_often_that_was_right():

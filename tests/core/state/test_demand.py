@@ -69,6 +69,19 @@ def test_forecasts_that_are_wrong_too_often_keep_no_room():
     assert not Tier("default", URGENT, told=20, right=14, **sums).pays(Settings())
 
 
+@pytest.mark.parametrize(
+    ("reached", "amount"),
+    [
+        ((5, 5), 0),  # too few to say anything
+        ((2, 3, 9), 2),  # 3 of 4 further ones reach the least of three
+        ((2, 3, 9, 9, 9, 9), 2),  # the second of six is reached by 5 of 7 only
+        ((2, 3, 9, 9, 9, 9, 9), 3),
+    ],
+)
+def test_an_amount_is_promised_as_surely_as_a_further_hour_reaches_it(reached, amount):
+    assert demand._at_least([*reached, 0], tuple(range(3, 3 + len(reached))), 750) == amount
+
+
 def test_days_of_the_week_differ_where_the_days_before_say_less():
     w = cluster(2, 8, predictive_share_milli=1_000)
     for day in range(5 * 7):

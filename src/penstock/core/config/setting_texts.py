@@ -51,7 +51,7 @@ SETTING_TEXTS = {
     "predictive_waiting_min": "With more waiting jobs than this a cycle lets no jobs gather, and keeps room for demand that is expected.",
     "predictive_share_milli": "Room for demand that is expected takes at most this share of a pool's devices; 0: none is kept.",
     "predictive_ahead_ms": "Such room is kept from this long before the hour in which the demand is expected; at most an hour.",
-    "predictive_confidence_milli": "The demand that room is kept for is so great that at least this part of the hours had as much.",
+    "predictive_confidence_milli": "The demand that room is kept for is so great that an hour brings as much at least this often.",
     "predictive_gain_milli": "Room is kept where the wait that it saved was at least this many times the device time that it left idle.",
     "critical_priority": "Jobs of this priority or higher are critical.",
     "batching_window_ms": "How long a cycle that calls for no haste lets jobs gather before the next; 0 plans whenever something changed.",

@@ -119,7 +119,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     predictive_ahead_ms: int = 1_800_000
     """Such room is kept from this long before the hour in which the demand is expected; at most an hour."""
     predictive_confidence_milli: int = 750
-    """The demand that room is kept for is so great that at least this part of the hours had as much."""
+    """The demand that room is kept for is so great that an hour brings as much at least this often."""
     predictive_gain_milli: int = 1_500
     """Room is kept where the wait that it saved was at least this many times the device time that it left idle."""
     critical_priority: int = 1_000

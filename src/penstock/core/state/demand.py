@@ -2,7 +2,7 @@
 
 For each pool and priority the devices that jobs asked for are counted by the hour of the calendar (UTC). What the next
 hour brings is said by three sources: the same hour of the same weekday, the same hour of the last days, the last hours.
-Each says the amount that at least so many of its hours reached as the settings want to be sure; the one with the least
+Each says the amount that a further hour like its own reaches as surely as the settings want; the one with the least
 pinball loss so far speaks. An hour for which it expects something is *told*: it counts as right where as much came.
 
 Room has paid where the wait that it saved is worth the device time that it left idle:
@@ -15,7 +15,8 @@ Room has paid where the wait that it saved is worth the device time that it left
 
 Nothing is kept before that is known. Integers, bounded counts, no clock: equal logs say the same.
 
-Sources: pinball loss, Koenker and Bassett 1978; quantile by the ceiling of the empirical distribution.
+Sources: pinball loss, Koenker and Bassett 1978; quantile of a further value, as in split conformal prediction, Vovk et
+al. 2005.
 """
 
 from collections.abc import Iterable, Mapping
@@ -264,14 +265,18 @@ def _tell_next(tier: Tier, settings: Settings, total: int) -> None:
 
 
 def _at_least(hours: list[int], back: tuple[int, ...], confidence_milli: int) -> int:
-    """Return the amount that at least `confidence_milli` of the hours that lie so far back reached; 0 unknown.
+    """Return an amount that a further hour like those that lie so far back reaches as surely as that; 0 unknown.
+
+    Of n hours the one at place i from below is reached by a further one with probability (n - i) / (n + 1): what as
+    large a part of them reached is promised too high, the more so the fewer they are.
 
     Args:
         hours: whole hours; the last of them is 2 before the hour in question.
         back: each at least 2.
     """
     known = sorted(hours[len(hours) + 1 - far] for far in back if far <= len(hours) + 1)
-    return known[len(known) * (1000 - confidence_milli) // 1000] if len(known) >= SAMPLES_MIN else 0
+    place = (1000 * len(known) - confidence_milli * (len(known) + 1)) // 1000
+    return known[place] if len(known) >= SAMPLES_MIN and place >= 0 else 0
 
 
 def _pinball(came: int, guess: int, quantile_milli: int) -> int:
