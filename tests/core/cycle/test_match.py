@@ -166,6 +166,25 @@ def test_two_jobs_change_places():
     assert (w.where(easy), w.where(picky)) == ("k80", "v100")
 
 
+def test_who_changes_places_waits_for_its_place_though_another_is_free():
+    w = learned()
+    w.hello(node("k80-more", (device(0, model="K80"),)))
+    easy = w.submit(name="easy")
+    w.run(easy)
+    go(w, easy)
+    picky = w.submit(name="picky")
+    w.cycle()
+    go(w, picky)
+    w.now += HOUR
+    assert sorted(rules(w.cycle())) == [(easy, easy, "model"), (picky, picky, "model")]
+    w.leave(picky)
+    w.cycle()
+    assert w.job(picky).state == "waiting"
+    w.leave(easy)
+    w.cycle()
+    assert w.where(picky) == "v100"
+
+
 @pytest.mark.parametrize(
     ("why", "change"),
     [
