@@ -18,6 +18,7 @@ from penstock.core.model.node_faults import Fault, fault_of
 from penstock.core.model.resources import ReplicaAsk, Resources
 from penstock.engines.agent.state_machine import LEASE_OVER
 from penstock.engines.local.launch import agent_pid, node_config, start_agent
+from penstock.engines.processes import procfs
 from penstock.testing.builders import node
 from tests.engines.agent.fakeserver import FakeServer
 from tests.engines.processes.processes import HEADLESS, escaped, escaping
@@ -345,3 +346,19 @@ def test_without_acknowledges_everything_ends_with_the_lease(tmp_path):
         server.seen(key, "running")
         server.answering = False
         assert server.ended(key) == ExitInfo(signal=9, problem=LEASE_OVER)
+
+
+def test_what_is_ordered_while_no_guardian_lives_is_started_by_the_next_worker(own_server):
+    guardian, worker = agent_pid(own_server.data, "n1"), _worker(own_server)
+    assert guardian
+    os.kill(worker, signal.SIGSTOP)
+    os.kill(guardian, signal.SIGKILL)
+    until(lambda: procfs.parent_of(worker) != guardian, "the guardian is gone")
+    key = own_server.start("sh", "-c", "sleep 2; exit 3")
+    before = len(own_server.hellos)
+    os.kill(worker, signal.SIGCONT)
+    until(lambda: len(own_server.hellos) > before, "the next worker has come")
+    own_server.start("sh", "-c", "sleep 2; exit 3", key=key)  # as the server does where a node has not what it should
+    own_server.seen(key, "running")
+    os.kill(worker, signal.SIGKILL)  # by now the guardian: a program of its own would end unseen
+    assert own_server.ended(key) == ExitInfo(code=3)

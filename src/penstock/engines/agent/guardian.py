@@ -38,6 +38,7 @@ from penstock.privatefiles import NotPrivate, check, open_own, write_whole
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 WATCH_S = 0.25
 RESPAWN_PAUSE_S = 0.2
@@ -145,6 +146,7 @@ class Guardian:
         if pid:
             self._worker = pid
             return
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCHLD, 0, 0, 0)  # wakes it when the guardian is killed
         os.set_inheritable(self._lock, False)
         code = 1
         try:

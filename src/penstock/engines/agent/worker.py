@@ -151,19 +151,21 @@ class Worker:
 
     def run(self, still_wanted: Callable[[], bool]) -> None:
         """Serve until SIGTERM, or until `still_wanted` says no."""
-        wake_read, wake_write = self._wake_read, self._wake_write
-        signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._on_term)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD, signal.SIGTERM])  # blocked since before the fork
-        self._selector.register(wake_read, selectors.EVENT_READ)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._replicas.reap()
         self._parts.look()
-        while still_wanted() and not (self._ending and not self._replicas.running and not self._parts.preparing):
-            for key, mask in self._selector.select(self._timeout_s()):
-                if key.fileobj is wake_read:
+        while not (self._ending and not self._replicas.running and not self._parts.preparing):
+            ready = self._selector.select(self._timeout_s())
+            if not still_wanted():  # what started now would be a child of the next guardian, whose death takes its exit
+                break
+            for key, mask in ready:
+                if key.fileobj is self._wake_read:
                     with contextlib.suppress(BlockingIOError):
-                        wake_read.recv(4096)
+                        self._wake_read.recv(4096)
                     self._replicas.reap()
                 elif key.data is not self._devices:
                     self._on_socket(mask)
