@@ -6,13 +6,14 @@ for which others leave, and jobs that will have ended when the room is needed. E
 give it back first.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.core.model.cluster import Settings
 from penstock.core.model.expected import ExpectedDemand, Kept
 from penstock.core.model.ids import PoolName
 from penstock.core.model.jobs import RequestClass
 from penstock.core.order.usage_over_time import UsedAmounts
+from penstock.core.order.walk import PendingJobs
 from penstock.core.place.index import ClusterIndex
 from penstock.core.state.demand import ahead_ms
 
@@ -22,7 +23,8 @@ class KeptRoom:
 
     def __init__(
         self,
-        expected: Iterable[ExpectedDemand],
+        expected: Sequence[ExpectedDemand],
+        waiting: Iterable[PendingJobs],
         settings: Settings,
         now_ms: int,
         cluster: ClusterIndex,
@@ -30,7 +32,12 @@ class KeptRoom:
     ) -> None:
         self._cluster, self._now_ms, self._settings = cluster, now_ms, settings
         self._by_pool: dict[PoolName, list[Kept]] = {}
+        lowest: dict[PoolName, int] = {}
+        for _, key, _ in waiting if expected else ():
+            lowest[key.ask.pool] = min(key.priority, lowest.get(key.ask.pool, key.priority))
         for one in expected:
+            if lowest.get(one.pool, one.priority) >= one.priority:
+                continue  # nobody waits whom it could hold back
             if one.from_ms - ahead_ms(self._settings) <= now_ms < one.until_ms:
                 most = totals.get(one.pool, UsedAmounts()).device_milli * self._settings.predictive_share_milli // 1000
                 devices = _of_use(min(one.left, most // 1000), one)

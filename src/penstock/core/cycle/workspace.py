@@ -58,7 +58,7 @@ class Workspace:
         self.order = JobQueue(snapshot.config, tree, snapshot.classes, now_ms, policies)
         self.reservations = Reservations(context, openings, could_start)
         expected = snapshot.expected if keeps_room else ()
-        self.kept_room = KeptRoom(expected, self.settings, now_ms, self.cluster, totals)
+        self.kept_room = KeptRoom(expected, snapshot.classes, self.settings, now_ms, self.cluster, totals)
         self.starts: list[Start] = []
         self.handled: set[JobId] = set()
         """Jobs already decided, outside the walk or by it."""
