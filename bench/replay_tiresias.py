@@ -1,9 +1,9 @@
 """The product's `least_attained` on Pollux workloads, beside the published figures of Tiresias with tuned jobs.
 
-It is not the same rule, so the figures cannot be the same. How far each difference leads is shown by the simulator of
-bench/elastic_pollux.py, which gives the published figures, with one difference after the other made in it: levels that
+It is not the same rule, so the figures cannot be the same. How far each difference leads is shown by the rounds of
+bench/pollux_rounds.py, which gives the published figures, with one difference after the other made in it: levels that
 double instead of two queues; only a lower level takes the place of a higher one, instead of whoever comes first;
-programs as fast everywhere as on whole nodes, as in a replay; and decisions every few seconds instead of every minute.
+programs as fast everywhere as on whole nodes; and decisions every few seconds instead of every minute.
 """
 
 import os
@@ -11,14 +11,14 @@ from pathlib import Path
 from statistics import fmean
 
 from msgspec.structs import replace
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from bench import elastic_pollux as pollux
+from bench import pollux_rounds as pollux
 from bench.harness import result
 from penstock.sim.replay.execution_model import Physics
 from penstock.sim.replay.replay import replay
 from penstock.sim.replay.variants import variant
 from penstock.traces import Trace, load
+from penstock.traces.asking import asking
 
 WORKLOADS, WORKLOADS_QUICK = (1, 2, 3, 4), (4,)
 QUICK_ROUND_S = 5
@@ -27,11 +27,11 @@ DEFAULT_WORDS = f"least_attained+none+starvation_after_ms={NEVER_MS}"
 WORDS = f"{DEFAULT_WORDS}+admission_milli=0+least_attained_turn_milli=0"
 """The published rule knows no admission limit, and nobody keeps a place for as long as it waited."""
 STEPS = (
-    ("as published", pollux.Attained(), False, pollux.ROUND_S),
-    ("levels double", pollux.Attained(levels_double=True), False, pollux.ROUND_S),
-    ("lower level only", pollux.Attained(levels_double=True, lower_level_only=True), False, pollux.ROUND_S),
-    ("same speed everywhere", pollux.Attained(levels_double=True, lower_level_only=True), True, pollux.ROUND_S),
-    ("rounds of 5 s", pollux.Attained(levels_double=True, lower_level_only=True), True, QUICK_ROUND_S),
+    ("as published", pollux.Tiresias(), False, pollux.ROUND_S),
+    ("levels double", pollux.Tiresias(levels_double=True), False, pollux.ROUND_S),
+    ("lower level only", pollux.Tiresias(levels_double=True, lower_level_only=True), False, pollux.ROUND_S),
+    ("same speed everywhere", pollux.Tiresias(levels_double=True, lower_level_only=True), True, pollux.ROUND_S),
+    ("rounds of 5 s", pollux.Tiresias(levels_double=True, lower_level_only=True), True, QUICK_ROUND_S),
 )
 """Each with all that is said before it."""
 
@@ -39,29 +39,27 @@ STEPS = (
 def ours_s(trace: Trace, words: str) -> float:
     """Return the mean completion with the real core; each start takes what a change of placement takes there."""
     chosen = variant(words, trace.config)
-    ran = replay(trace, Physics(start_ms=1000 * pollux.RESCALE_S), config=chosen.config)
+    ran = replay(trace, Physics(start_ms=1000 * pollux.PAUSE_S), config=chosen.config)
     return fmean(life.completion_ms for life in ran.lives) / 1000
 
 
-def rigid(trace: Trace) -> Trace:
-    """Return the trace with every job at the size its user tuned."""
-    fixed = (replace(job.spec, ask=replace(job.spec.ask, replicas_max=0)) for job in trace.jobs)
-    return replace(trace, jobs=tuple(replace(job, spec=spec) for job, spec in zip(trace.jobs, fixed, strict=True)))
+def alike_everywhere(trace: Trace) -> Trace:
+    """Return the trace with every job at the size its user tuned, as fast everywhere as on whole nodes."""
+    jobs = asking(trace, "off").jobs
+    return replace(trace, jobs=tuple(replace(job, work=replace(job.work, trains=None)) for job in jobs))
 
 
 def tiresias_part(*, quick: bool) -> None:
     """Print a line for each workload."""
     folder = Path(os.environ["PENSTOCK_TRACES"]) / "pollux"
     theirs = pollux.published(folder)
-    profiles = {name: pollux.Profile(folder / "profiles" / name) for name in pollux.EPOCHS}
     for number in WORKLOADS_QUICK if quick else WORKLOADS:
-        trace = rigid(load(folder / "workloads" / f"workload-{number}.csv.gz"))
-        asked = pollux.workload(folder, number)
-        with threadpool_limits(1):
-            model = {
-                name: pollux.simulate(asked, profiles, policy, tuned=True, consolidated=alike, round_s=round_s).mean_s
-                for name, policy, alike, round_s in STEPS
-            }
+        measured = load(folder / "workloads" / f"workload-{number}.csv.gz")
+        model = {
+            name: pollux.mean_s(measured, rule, whole_nodes=alike, round_s=round_s)
+            for name, rule, alike, round_s in STEPS
+        }
+        trace = alike_everywhere(measured)
         ours = ours_s(trace, WORDS)
         reference = {
             "name": "Tiresias+Tuned, published",

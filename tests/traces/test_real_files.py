@@ -74,7 +74,7 @@ def test_pollux_workloads_have_their_jobs_within_eight_hours(number):
 def test_pollux_run_times_are_those_of_the_simulated_cluster():
     jobs = loaded("pollux/workloads/workload-1.csv.gz").jobs
     run_s = {(j.spec.name, j.spec.ask.replicas, j.spec.labels[0][1]): j.work.run_ms / 1000 for j in jobs}
-    # From bench/elastic_pollux.py, which rounds each epoch to whole seconds.
+    # From the published simulator, which rounds each epoch to whole seconds.
     assert run_s["cifar10", 6, "2048"] == pytest.approx(910, rel=0.02)
     assert run_s["imagenet", 32, "6400"] == pytest.approx(27_431, rel=0.02)
     assert run_s["yolov3", 4, "64"] == pytest.approx(14_102, rel=0.02)

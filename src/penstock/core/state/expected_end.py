@@ -124,11 +124,12 @@ def expected_rest_ms(job: Job, now_ms: int) -> int:
     """Return how long the job is expected to go on where it is; where unknown, as long as it has run.
 
     A job that has run for longer than was expected goes on for long: run times are heavy-tailed.
+    Lengths of jobs like it say nothing of one that is trained at other sizes and batches than they were.
     """
     told_ms = told_rest_ms(job, now_ms)
     if told_ms is not None:
         return told_ms
-    length_ms = expected_ms(job)
+    length_ms = expected_ms(job) if job.spec.batch is None else 0
     ran_ms = max(0, now_ms - job.first_started_ms) if job.first_started_ms else 0
     return length_ms - ran_ms if length_ms > ran_ms else ran_ms
 

@@ -124,8 +124,8 @@ def finish_ratios(ran: Ran) -> list[float]:
     """Return for each job its completion time over that with an equal share of the cluster, 0 where it never ended.
 
     With n jobs active beside it on average, a job's share is 1/n of the devices; a job that asks for more
-    would run longer in proportion. A training program that was measured runs as it does on that many devices of whole
-    nodes. Source: finish-time fairness, Mahajan et al., Themis, NSDI 2020.
+    would run longer in proportion, and each has to start. A training program that was measured runs as it does on that
+    many devices of whole nodes. Source: finish-time fairness, Mahajan et al., Themis, NSDI 2020.
     """
     span_ms = ran.ended_ms - ran.begun_ms
     devices = ran.total_device_ms / span_ms if span_ms else 0.0
@@ -138,10 +138,11 @@ def finish_ratios(ran: Ran) -> list[float]:
         beside = max(1.0, life.alone_ms / lived_ms)
         trains = life.work.trains
         if trains is not None and not trains.fixed and devices:
-            found.append(lived_ms / max(1, trains.alone_ms(max(1, round(devices / beside)))))
+            share = max(1, round(devices / beside))
+            found.append(lived_ms / max(1, ran.start_ms + trains.alone_ms(share)))
             continue
         slower = max(1.0, life.spec.ask.device_milli / 1000 * beside / devices) if devices else 1.0
-        found.append(lived_ms / (max(1, life.work.run_ms) * slower))
+        found.append(lived_ms / (ran.start_ms + max(1, life.work.run_ms) * slower))
     return found
 
 

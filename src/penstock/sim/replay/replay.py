@@ -44,6 +44,8 @@ class Ran(msgspec.Struct, frozen=True):
     events: int
     cycles: int
     strategies: dict[str, StrategyUse] = {}
+    start_ms: int = 0
+    """From an allocation until every replica runs."""
 
 
 def replay(
@@ -65,8 +67,7 @@ def replay(
 
     Args:
         config, seed: rules instead of the trace's own; of node failures, where `physics` has any.
-        on_plan, on_records: see every cycle, and every event.
-        on_moment: sees the engine after each moment is complete.
+        on_plan, on_records, on_moment: see every cycle, every event, and the engine after each complete moment.
         history: runs that the scheduler learns from before the first job.
         chooser: plans instead of one with these policies.
     """
@@ -104,6 +105,7 @@ def replay(
         events=state.seq,
         cycles=engine.cycles,
         strategies=engine.meter.strategies.done(engine.meter.now_ms),
+        start_ms=engine.physics.start_ms,
     )
 
 

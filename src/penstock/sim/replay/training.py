@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from penstock.control.progress import NOTE_EVERY_MS, NOTE_FIRST_STEPS_MS, NOTE_PAUSE_MS, Pulse, is_due
+from penstock.control.progress import (
+    NOTE_BATCH_PAUSE_MS,
+    NOTE_EVERY_MS,
+    NOTE_FIRST_STEPS_MS,
+    NOTE_PAUSE_MS,
+    Pulse,
+    is_due,
+)
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.batching import BatchSeen, total_of
 from penstock.core.model.events import BatchChosen, CheckpointSaved, JobResumed, ProgressNoted
@@ -93,8 +100,9 @@ class TrainingRuns:
         program.pulse = known.pulse
         self._next_epoch(job, run)
         if known.pulse.noted is not None:
-            soon_ms = max(known.pulse.noted_ms + NOTE_PAUSE_MS, from_ms - (-program.update_us // 1000))
-            self._push(soon_ms, on.REPORTED, job.id, run.number)
+            first_ms = from_ms - (-program.update_us // 1000)
+            for pause_ms in (NOTE_BATCH_PAUSE_MS, NOTE_PAUSE_MS):
+                self._push(max(known.pulse.noted_ms + pause_ms, first_ms), on.REPORTED, job.id, run.number)
 
     def thawed(self, job: Job, run: SimulatedRun, idle_ms: int) -> None:
         """Let a job go on that was frozen for `idle_ms`: its epoch ends later by that."""
