@@ -35,7 +35,8 @@ PASS_MS, ROW_MS = 60, 2
 DEVICES = 4
 SEEDS_AND_WAITS_S = ((0, 0), (0, 2), (1, 15), (1, 30))
 """Of each training: its seed, and when it is submitted. Two of one seed and size end with the same bits."""
-RIVAL_AT_S, RIVAL_S = 25.0, 2.0
+RIVAL_AT_STEP, RIVAL_S = 60, 2.0
+"""It comes when the first training has made so many updates: there is something to save, however long starts take."""
 FIXED = 2
 LIMIT_S = 1_500.0
 WINDOWS = 4
@@ -90,22 +91,22 @@ def rival() -> dict[str, Any]:
 
 
 def mix(running: Server, updates: int, *, elastic: bool) -> list[int]:
-    """Submit the trainings and the rival at their moments; return the trainings once all have ended."""
+    """Submit the trainings at their moments and the rival at its; return the trainings once all have ended."""
     begun = time.monotonic()
-    due: list[tuple[float, dict[str, Any]]] = [
-        (at_s, training(seed, updates, elastic=elastic)) for seed, at_s in SEEDS_AND_WAITS_S
-    ]
-    due.append((RIVAL_AT_S, rival()))
-    jobs = []
-    for at_s, file in sorted(due, key=lambda one: one[0]):
-        time.sleep(max(0.0, begun + at_s - time.monotonic()))
-        job = running.client.submit(file).jobs[0].id
-        if file["name"] != "rival":
-            jobs.append(job)
-    while running.client.jobs().jobs:
-        if time.monotonic() - begun > LIMIT_S:
+    waiting = [(at_s, training(seed, updates, elastic=elastic)) for seed, at_s in SEEDS_AND_WAITS_S]
+    jobs: list[int] = []
+    came = False
+    while waiting or not came or running.client.jobs().jobs:
+        passed_s = time.monotonic() - begun
+        if waiting and passed_s >= waiting[0][0]:
+            jobs.append(running.client.submit(waiting.pop(0)[1]).jobs[0].id)
+        elif not came and jobs and any(line["step"] >= RIVAL_AT_STEP for line in reported(running, jobs[0])):
+            running.client.submit(rival())
+            came = True
+        elif passed_s > LIMIT_S:
             raise SystemExit(f"the mix did not end within {LIMIT_S:.0f} s")
-        time.sleep(0.2)
+        else:
+            time.sleep(0.2)
     return jobs
 
 
