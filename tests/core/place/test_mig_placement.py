@@ -5,6 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.model.events import DeviceClosed
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.place import mig
 from penstock.core.place.capacity import empty, shape_of
@@ -188,3 +189,13 @@ def test_as_many_instances_fit_as_are_counted(before, profile, most):
     count = capacity(need, free, most)
     assert put_on(need, free, count) is not None
     assert count == most or put_on(need, free, count + 1) is None
+
+
+def test_a_planned_instance_is_not_given_out_on_a_device_that_was_closed_meanwhile():
+    w = World(node("a", workspace(True)))
+    w.run(w.submit(1, profile="1g.5gb"))
+    w.submit(1, profile="1g.5gb")
+    proposed = w.plan()
+    assert len(proposed.starts) == 1
+    w.emit(DeviceClosed("a", 0, "xid", "Xid 79", "penstock"))
+    assert w.apply(proposed).starts == ()

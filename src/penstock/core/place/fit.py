@@ -249,9 +249,9 @@ def place_free(each: ReplicaAsk, free: NodeCapacity, picked: Picked) -> bool:
 
 
 def _legal(ask: DeviceAsk, free: NodeCapacity, index: int, slot: int) -> bool:
-    if _slot(ask, free, index) is None:
-        return False
     device = free.shape.devices[index]
+    if not device.healthy or _slot(ask, free, index) is None:
+        return False
     geometry = mig.geometry_of(device.model, device.memory_bytes)
     return geometry is not None and slot in mig.starts(geometry, free.instances(index), ask.profile)
 
