@@ -121,6 +121,8 @@ def test_a_form_brings_what_its_job_needs(viewer):
     one.page.get_by_label("Inputs").fill("data/a.csv https://example.org/a.csv")
     one.page.get_by_label("Ports").fill("http metrics")
     one.page.get_by_label("Replicas at most").fill("4")
+    for label, samples in (("Batch at least", "64"), ("Batch at most", "512"), ("Batch of a device", "128")):
+        one.page.get_by_label(label).fill(samples)
     one.page.get_by_label("Refuse it where").check()
     said = one.page.locator("pre.json").inner_text()
     assert yaml.safe_load(said) == {
@@ -131,6 +133,7 @@ def test_a_form_brings_what_its_job_needs(viewer):
         "env": {"LR": "0.1", "OPTIONS": "a=b"},
         "inputs": {"data/a.csv": "https://example.org/a.csv"},
         "ports": ["http", "metrics"],
+        "batch": {"min": 64, "max": 512, "per_device_max": 128},
         "checkpoint": {"shared": True},
     }
     assert parse_request(yaml.safe_load(said))[1] == []

@@ -5,7 +5,7 @@ export const ENVIRONMENTS = ["requirements", "packages", "project", "conda", "im
 type Texts = Record<
   "name" | "command" | "devices" | "replicas" | "replicas_max" | "model" | "cpus" | "memory" | "queue" | "tenant" | "priority" | "time_limit"
   | "array" | "workdir" | "pool" | "environment" | "environment_of" | "python_version" | "setup" | "env" | "inputs" | "ports" | "runtime"
-  | "interval" | "cron" | "zone" | "overlap",
+  | "interval" | "batch_min" | "batch_max" | "batch_device" | "cron" | "zone" | "overlap",
   string
 >;
 export type Form = Texts & { preemptible: boolean; shared: boolean };
@@ -13,7 +13,7 @@ export type Request = { [name: string]: Value };
 export const EMPTY: Form = {
   name: "", command: "", devices: "0", replicas: "", replicas_max: "", model: "", cpus: "", memory: "", queue: "", tenant: "", priority: "", time_limit: "",
   array: "", workdir: "", pool: "", environment: "", environment_of: "", python_version: "", setup: "", env: "", inputs: "", ports: "", runtime: "",
-  interval: "", cron: "", zone: "", overlap: "", preemptible: true, shared: false,
+  interval: "", batch_min: "", batch_max: "", batch_device: "", cron: "", zone: "", overlap: "", preemptible: true, shared: false,
 };
 
 const lines = (text: string) => text.split("\n").map((line) => line.trim()).filter(Boolean);
@@ -41,6 +41,13 @@ function put(into: Request, name: string, value: Value): void {
   if (!empty) into[name] = value;
 }
 
+/** Return the batch sizes that the job accepts; none where the form names none. */
+function batchOf(form: Form): Request {
+  const found: Request = {};
+  for (const [name, of] of [["min", form.batch_min], ["max", form.batch_max], ["per_device_max", form.batch_device]] as const) if (of) found[name] = Number(of);
+  return found;
+}
+
 /** Return the request that the form describes, in the words of a job file; without the schedule that it may have. */
 export function requestOf(form: Form): Request {
   const found: Request = {};
@@ -60,6 +67,7 @@ export function requestOf(form: Form): Request {
   put(found, "inputs", pairs(form.inputs, /\s/));
   put(found, "ports", form.ports.split(/[\s,]+/).filter(Boolean));
   put(found, "runtime", form.runtime);
+  put(found, "batch", batchOf(form));
   put(found, "checkpoint", { ...(form.interval.trim() ? { interval: form.interval.trim() } : {}), ...(form.shared ? { shared: true } : {}) });
   return found;
 }

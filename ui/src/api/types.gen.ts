@@ -124,6 +124,7 @@ export type AttemptAllocated = {
   names?: Array<string>;
   pairing?: Pairing | null;
   ports?: Array<number>;
+  batch?: BatchChoice | null;
 };
 
 /** All replicas of the attempt are gone; what it held is free. */
@@ -174,6 +175,7 @@ export type AttemptStopRequested = {
   basis?: number;
   decided_ms?: number;
   room?: Array<ReplicaPlace>;
+  rooms?: Array<Room>;
 };
 
 /** All replicas are frozen: their CPUs are others' from now on. */
@@ -204,6 +206,39 @@ export type AttemptView = {
   saved_step: number | null;
   requeued: boolean;
   scheduler: string;
+};
+
+/** The batch sizes that a job accepts, in samples. */
+export type BatchAsk = {
+  smallest: number;
+  largest: number;
+  per_device_max: number;
+  per_device_min?: number;
+};
+
+/** The batch that an attempt runs with: replicas x `local` x (`accumulation` + 1) samples an update. */
+export type BatchChoice = {
+  local: number;
+  accumulation?: number;
+};
+
+/** A running attempt is to go on with another batch, where it is. */
+export type BatchChosen = {
+  type: "BatchChosen";
+  job_id: number;
+  attempt: number;
+  batch: BatchChoice;
+  basis?: number;
+  decided_ms?: number;
+};
+
+/** What a program measured with one batch, since it chose that batch. */
+export type BatchSeen = {
+  local: number;
+  accumulation?: number;
+  step_us?: number;
+  sync_us?: number;
+  noise?: number;
 };
 
 /** Where the provider sends the browser back to. */
@@ -475,6 +510,7 @@ export type CycleView = {
   time_ms: number;
   weights: Weights | null;
   dropped: number;
+  energy: string;
 };
 
 /** What moving jobs would gain: who would start, on which nodes, and who would move for it. */
@@ -708,6 +744,13 @@ export type Edit = {
   victims?: Array<number>;
 };
 
+/** How the sizes of a pool's elastic jobs are chosen. */
+export type ElasticRule = {
+  mode?: "goodput" | "off" | "speedup";
+  rebalance?: boolean;
+  restarts_per_hour?: number;
+};
+
 /** When waiting jobs start, if no jobs are submitted that come before them. */
 export type EtaList = {
   made_ms: number;
@@ -827,6 +870,7 @@ export type Gauges = {
   memory_bytes?: number;
   data_queue?: number;
   loss_not_finite?: boolean;
+  batch?: BatchSeen | null;
 };
 
 /** Replicas of another shape in the same gang, such as a leader beside its workers. */
@@ -1082,6 +1126,14 @@ export type JobCounts = {
   by_reason: { [name: string]: number };
 };
 
+/** Where events of one job go besides: to a destination of its user, a declared command, or a URL. */
+export type JobDestination = {
+  events: Array<string>;
+  channel: "command" | "own" | "slack" | "webhook";
+  to?: string;
+  secret?: string;
+};
+
 /** A job that waits longer or shorter than under the rules in force; 0 where it never starts or ends. */
 export type JobDifference = {
   job: number;
@@ -1248,6 +1300,7 @@ export type JobSpec = {
   array_parallel?: number;
   preempts?: boolean;
   notify?: Array<string>;
+  notify_to?: Array<JobDestination>;
   workload_class?: "api" | "data" | "inference" | "training";
   snapshot?: string;
   runtime?: "" | "ray";
@@ -1257,6 +1310,7 @@ export type JobSpec = {
   inputs?: Array<Input>;
   python?: PythonSpec | null;
   setup?: Array<string>;
+  batch?: BatchAsk | null;
 };
 
 /** A request was accepted; a job of an array has an event of its own. */
@@ -1463,6 +1517,13 @@ export type MigInstanceView = {
   profile: string;
   start: number;
   held: boolean;
+};
+
+/** Whether a pool with several device models gives each job the model that suits it. */
+export type ModelRule = {
+  match?: boolean;
+  move?: boolean;
+  moves_per_hour?: number;
 };
 
 /** Devices of one model on nodes that match: `total` = `free` + `used` + `unhealthy` + `closed`. */
@@ -1714,6 +1775,7 @@ export type NodeSpec = {
   taints?: Array<Taint>;
   storage?: string;
   at?: string;
+  engine?: string;
 };
 
 /** A sign that a node fails. */
@@ -1751,11 +1813,20 @@ export type NodeView = {
   at: string;
   address: string;
   leaves_ms: number;
+  engine: string;
+  not_promised: Array<NotPromisedView>;
+};
+
+/** Something that holds on nodes of Penstock's own agents, and not, or not in full, on this one. */
+export type NotPromisedView = {
+  name: string;
+  text: string;
 };
 
 export type NotificationList = {
   notifications: Array<NotificationView>;
   channels: Channels;
+  of_jobs: Array<NotificationView>;
 };
 
 export type NotificationMade = {
@@ -1923,6 +1994,8 @@ export type Pool = {
   sharing?: SharingSettings;
   device_power_limit_mw?: number;
   mig_strategy?: "balanced" | "inference" | "training" | "none";
+  elastic?: ElasticRule;
+  models?: ModelRule;
 };
 
 export type PoolList = {
@@ -2021,6 +2094,7 @@ export type Queue = {
   max_waiting?: number;
   alerts?: Array<number>;
   idle?: IdleRule | null;
+  elastic?: "goodput" | "off" | "speedup" | null;
 };
 
 export type QueueList = {
@@ -2105,7 +2179,7 @@ export type RankView = {
 export type Record = {
   seq: number;
   time_ms: number;
-  event: LeaderElected | ConfigChanged | NodeRegistered | NodeReady | NodeLost | NodeDrainChanged | NodeStruck | OthersLoadChanged | NodeLeaveNoted | HostLoadNoted | NodeShut | NodeChecked | DeviceClosed | DeviceCleared | DeviceOpened | InstancesChanged | JobSubmitted | RunTimesPredicted | StartsEstimated | CapacityRequested | JobCancelRequested | JobHeld | JobReleased | JobProtected | JobRequeueRequested | JobEdited | AttemptAllocated | ReplicaStarted | ReplicaExited | AttemptStopRequested | DeviceShared | DeviceShareEnded | ReplicaFrozen | AttemptSuspended | AttemptResumed | CheckpointSaved | CheckpointAbandoned | JobResumed | ProgressNoted | HangFound | IdleNoted | SaveSignalNoted | UseNoted | AttemptEnded | JobRequeued | JobFinished | CreditAdded | CreditExpired | UsagePosted | InvoiceIssued | InvoicePaid | MoneyReversed | TenantHeld | TenantReleased | SpendingNoted | QuotaNoted | TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved | ScheduleSet | ScheduleFired | SchedulePaused | ScheduleResumed | ScheduleRemoved;
+  event: LeaderElected | ConfigChanged | NodeRegistered | NodeReady | NodeLost | NodeDrainChanged | NodeStruck | OthersLoadChanged | NodeLeaveNoted | HostLoadNoted | NodeShut | NodeChecked | DeviceClosed | DeviceCleared | DeviceOpened | InstancesChanged | JobSubmitted | RunTimesPredicted | StartsEstimated | CapacityRequested | JobCancelRequested | JobHeld | JobReleased | JobProtected | JobRequeueRequested | JobEdited | AttemptAllocated | BatchChosen | ReplicaStarted | ReplicaExited | AttemptStopRequested | DeviceShared | DeviceShareEnded | ReplicaFrozen | AttemptSuspended | AttemptResumed | CheckpointSaved | CheckpointAbandoned | JobResumed | ProgressNoted | HangFound | IdleNoted | SaveSignalNoted | UseNoted | AttemptEnded | JobRequeued | JobFinished | CreditAdded | CreditExpired | UsagePosted | InvoiceIssued | InvoicePaid | MoneyReversed | TenantHeld | TenantReleased | SpendingNoted | QuotaNoted | TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved | ScheduleSet | ScheduleFired | SchedulePaused | ScheduleResumed | ScheduleRemoved;
 };
 
 /** What one replica needs on its node. */
@@ -2209,6 +2283,12 @@ export type Resources = {
   storage_bytes?: number;
   bandwidth_bps?: number;
   extended?: Array<Array<unknown>>;
+};
+
+/** Where a job is to start next, by rank, and with that at which size. */
+export type Room = {
+  job_id: number;
+  places: Array<ReplicaPlace>;
 };
 
 /** Predicted run times of attempts of these live jobs. */
@@ -2505,6 +2585,10 @@ export type Settings = {
   preemptive_utilisation_milli?: number;
   immediate_utilisation_milli?: number;
   predictive_waiting_min?: number;
+  predictive_share_milli?: number;
+  predictive_ahead_ms?: number;
+  predictive_confidence_milli?: number;
+  predictive_gain_milli?: number;
   critical_priority?: number;
   batching_window_ms?: number;
   objective_utilisation_milli?: number;
@@ -2519,6 +2603,7 @@ export type Settings = {
   allow_waiting_for_nodes?: boolean;
   container_runtimes?: string;
   container_mounts?: string;
+  agent_servers?: string;
   input_protocols?: string;
   input_hosts?: string;
   input_max_bytes?: number;
@@ -2559,6 +2644,23 @@ export type SnapshotAnswer = {
 
 /** One file of a snapshot; `path` is relative to the folder, with `/` between its parts. */
 export type SnapshotFile = Array<unknown>;
+
+export type SnapshotList = {
+  snapshots: Array<SnapshotView>;
+  next_cursor: string;
+  matching: number;
+  groups: Array<GroupCount>;
+  groups_left_out: number;
+};
+
+/** A snapshot that the server keeps for the caller. */
+export type SnapshotView = {
+  name: string;
+  files: number;
+  bytes: number;
+  used_ms: number;
+  jobs: number;
+};
 
 /** A notice about a tenant's spending. Each is given once. */
 export type SpendingNoted = {

@@ -76,6 +76,9 @@ export function Page() {
             <Section title={t("submit.saving")}>
               <div class="fields">
                 <Field label={t("submit.replicas_max")} hint={t("submit.replicas_max_hint")}><input type="number" min="1" value={form.replicas_max} onInput={set("replicas_max")} /></Field>
+                <Field label={t("submit.batch_min")} hint={t("submit.batch_min_hint")}><input type="number" min="1" value={form.batch_min} onInput={set("batch_min")} /></Field>
+                <Field label={t("submit.batch_max")}><input type="number" min="1" value={form.batch_max} onInput={set("batch_max")} /></Field>
+                <Field label={t("submit.batch_device")} hint={t("submit.batch_device_hint")}><input type="number" min="1" value={form.batch_device} onInput={set("batch_device")} /></Field>
                 <Field label={t("submit.interval")} hint={t("submit.interval_hint")}><input value={form.interval} onInput={set("interval")} placeholder="10m" /></Field>
               </div>
               <Check label={t("submit.shared")} on={form.shared} set={(on) => setForm({ ...form, shared: on })} />

@@ -1,1 +1,0 @@
-var b={zh:"zh-e595cb7347.json"};export{b as a};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-KBAN2AND.js";import"./chunk-533QEDZU.js";import"./chunk-GCGZPVOH.js";import"./chunk-E4E3CDVJ.js";import"./chunk-45GBN7ZZ.js";import"./chunk-AFDRO2MB.js";export{b as Act,a as Page};
