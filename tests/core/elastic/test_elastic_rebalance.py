@@ -242,7 +242,7 @@ def test_a_running_job_is_explained_with_what_it_gains_and_what_a_change_costs()
     w = shared(1, 4)
     (job,) = running(w, LINEAR)
     text = told_of(w, job)
-    assert "with 2 of 1 to 4 replicas it is 2.0 times as fast as one, by samples, as reported" in text
+    assert "it has 2 of 1 to 4 replicas and is 2.0 times as fast as with one, by samples, as reported" in text
     assert "one more would bring 50 %, and a restart costs 12s, as assumed" in text
 
 

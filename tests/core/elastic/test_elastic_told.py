@@ -201,7 +201,10 @@ def test_growth_pays_by_the_rest_that_the_program_tells():
 
 def test_what_keeps_a_job_small_is_told():
     w, job = beside()
-    assert explain(w.state, w.job(job), w.now).text == "attempt 1 is running on n0"
+    size = (
+        "it has 1 of 1 to 4 replicas; one more would bring 90 %, by Amdahl's law, and a restart costs 12s, as assumed"
+    )
+    assert explain(w.state, w.job(job), w.now).text == f"attempt 1 is running on n0; {size}"
     note(w, job, data_wait_milli=620, communication_milli=110)
     found = explain(w.state, w.job(job), w.now).text
     assert found == (

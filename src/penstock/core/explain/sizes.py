@@ -1,6 +1,7 @@
 """Why a running job has its size: what it gains by it, what one replica more would bring, and for whom it changes."""
 
 from penstock.core.elastic.learned import LearnedSpeeds
+from penstock.core.elastic.reported import why_not_larger
 from penstock.core.elastic.restarts import next_restart_ms, restart_cost_ms
 from penstock.core.elastic.rounds import takes_part
 from penstock.core.model.batching import REBALANCE, total_of
@@ -11,7 +12,7 @@ from penstock.core.state.snapshot import Snapshot
 
 
 def why_this_size(job: Job, attempt: Attempt, snapshot: Snapshot, now_ms: int) -> str:
-    """Return, for people, how fast an elastic job is at its size, and what one replica more would bring."""
+    """Return, for people, how fast an elastic job is at its size, and what one replica more would bring or why not."""
     ask, config = job.spec.ask, snapshot.config
     if not job.spec.adapts or attempt.choice:
         return ""
@@ -24,15 +25,19 @@ def why_this_size(job: Job, attempt: Attempt, snapshot: Snapshot, now_ms: int) -
         return text
     if mode == "off":
         return f"{text}; it keeps {counted(size, 'replica')}: sizes in its queue and pool are off"
+    if kept := why_not_larger(job, config.settings, now_ms):
+        return f"{text}; {kept}"
     learned = LearnedSpeeds().of(job, mode)
     known = "samples, as reported" if job.progress.sizes else "Amdahl's law"
     by = "useful samples" if learned.goodput is not None else known
     now = max(1, learned.curve.speed_milli(size, nodes))
-    text += f"; with {size} of {ask.replicas} to {ask.replicas_max} replicas it is {now / 1000:.1f} times as fast as "
-    text += f"one, by {by}"
+    text += f"; it has {size} of {ask.replicas} to {ask.replicas_max} replicas"
+    if size > 1:
+        text += f" and is {now / 1000:.1f} times as fast as with one, by {by}"
     if size < ask.replicas_max:
         more = learned.curve.speed_milli(size + 1, nodes)
         text += f"; one more would bring {max(0, 1000 * (more - now) // now) / 10:.0f} %"
+        text += "" if size > 1 else f", by {by}"
     return text + _restarts(job, snapshot, now_ms)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 import msgspec
 
 from penstock.core.cycle.planner import Planner
-from penstock.core.elastic.reported import why_not_larger
 from penstock.core.explain import line
 from penstock.core.explain.edits import smallest_edits
 from penstock.core.explain.limits import limits
@@ -237,8 +236,7 @@ def _not_waiting(job: Job, snapshot: Snapshot, now_ms: int) -> Explanation:
     if attempt.suspended_ms and attempt.stop is None:
         return _suspended(job, attempt, snapshot, now_ms)
     if attempt.stop is None:
-        kept = why_not_larger(job, snapshot.config.settings, now_ms)
-        text = f"attempt {attempt.number} is {job.state} on {where}" + (f"; {kept}" if kept else "")
+        text = f"attempt {attempt.number} is {job.state} on {where}"
         text += why_this_size(job, attempt, snapshot, now_ms) + _prepares(job, attempt) + model_text(job, snapshot)
         text += _shares(attempt, snapshot) + _untouched(job, now_ms) + _idle(job, snapshot, now_ms)
         return Explanation(job.id, job.state, job.state, text)
