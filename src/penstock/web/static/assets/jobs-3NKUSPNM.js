@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-PZHVE2MA.js";import"./chunk-7GTD7HPJ.js";import"./chunk-GCGZPVOH.js";import"./chunk-QZU2OKC2.js";import"./chunk-45GBN7ZZ.js";import"./chunk-YHOSN5IH.js";export{b as Act,a as Page};
