@@ -75,6 +75,7 @@ CHANGES = {
         "schedule remove",
         "secret set",
         "secret remove",
+        "snapshots remove",
         "secret rotate",
         "admin add",
         "admin set",

@@ -103,7 +103,7 @@ def test_a_user_is_added_and_roles_are_given_and_taken(world, viewer):
     dialog.get_by_role("button", name="Apply").click()
     dialog.wait_for(state="detached")
     assert entry(world, "users", "ann") == {"name": "ann", "tenants": {"lab": "member", "zebra": "viewer"}}
-    one.page.get_by_role("link", name="0 tokens of ann").click()
+    one.page.get_by_role("link", name="Make a token for ann").click()
     assert opened(one, "Make a token").get_by_label("User").input_value() == "ann"
     one.page.keyboard.press("Escape")
     one.open("/admin?tab=users")

@@ -56,6 +56,7 @@ class CallFields(TypedDict, total=False):
     conda: str
     labels: Mapping[str, str]
     notify: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
+    batch: Mapping[str, int]
     ports: Sequence[str]
     inputs: Mapping[str, Any]
     checkpoint: Mapping[str, Any]

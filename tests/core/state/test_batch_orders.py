@@ -1,9 +1,9 @@
 """Orders that tell programs their batch: with the start, when it changes, and again to an agent that begins anew."""
 
 from penstock.core.lifecycle.orders import orders_of, reconcile
-from penstock.core.messages.orders import ChangeBatch, StartReplica
+from penstock.core.messages.orders import ChangeBatch
 from penstock.core.messages.reports import NodeReport, ReplicaKey, ReplicaSeen
-from penstock.core.model.batching import BatchChoice
+from penstock.core.model.batching import BatchAsk, BatchChoice
 from penstock.core.model.events import AttemptStopRequested, BatchChosen, Record
 from penstock.core.model.ids import Rank
 from penstock.testing.builders import device, node
@@ -13,7 +13,7 @@ from tests.core.elastic.test_elastic_plan import elastic
 
 def training() -> tuple[World, int]:
     w = World(*(node(f"n{i}", devices=[device(0)]) for i in range(2)))
-    job = w.submit(gang=elastic(1, 2))
+    job = w.submit(gang=elastic(1, 2), batch=BatchAsk(32, 256, 64))
     w.run(job)
     return w, job
 
@@ -51,9 +51,8 @@ def test_an_attempt_that_is_to_leave_is_told_nothing_more():
 
 def test_an_agent_that_begins_a_session_is_told_again():
     w, job = training()
-    assert report(w, job, inventory=True) == []
     change(w, job)
     assert report(w, job, inventory=False) == []
     (order,) = report(w, job, inventory=True)
     assert isinstance(order, ChangeBatch)
-    assert not isinstance(order, StartReplica)
+    assert order.batch == BatchChoice(32, 1)

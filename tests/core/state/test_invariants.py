@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from penstock.core.model import events as ev
 from penstock.core.model.accounts import InvoiceHead
 from penstock.core.model.actions import JobChange
+from penstock.core.model.batching import REBALANCE, RESTARTS_MAX, BatchChoice
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.jobs import JobHold, ReplicaPlace, Scheduled, StopOrder
 from penstock.core.state import invariants
@@ -55,6 +56,13 @@ def stop_for(w, reason="preempted", beneficiary=3):
     put(w, 1, state="stopping")
     put_attempt(w, 1, stop=StopOrder(reason, w.now, 0, beneficiary))
     w.state.indexes.stopping[1] = beneficiary
+
+
+def restart_often(w):
+    stop_for(w, reason="resized", beneficiary=1)
+    stop = replace(w.job(1).attempt.stop, rule=REBALANCE, seq=1 << 40)
+    put(w, 1, changes_ms=(w.now,) * (RESTARTS_MAX + 1))
+    put_attempt(w, 1, stop=stop)
 
 
 def cut_up(w):
@@ -156,6 +164,8 @@ CORRUPTIONS = [
     ("numbers_have_no_gaps", lambda w: number(w, "INV-000001", "CN-000002")),
     ("numbers_have_no_gaps", lambda w: number(w, "CN-000001")),
     ("suspended_tenants_leave", hold),
+    ("batches_are_within_range", lambda w: put_attempt(w, 1, batch=BatchChoice(8))),
+    ("rounds_restart_seldom", restart_often),
 ]
 
 

@@ -1,6 +1,6 @@
 """What notes of a running program teach about its speed, its batch and its restarts."""
 
-from penstock.core.model.batching import BatchChoice, BatchSeen, StepNoted
+from penstock.core.model.batching import BatchAsk, BatchChoice, BatchSeen, StepNoted
 from penstock.core.model.events import AttemptAllocated, AttemptStopRequested, BatchChosen, JobResumed
 from penstock.core.model.jobs import ReplicaPlace
 from penstock.core.model.progress import STEPS_MAX
@@ -69,7 +69,7 @@ def test_numbers_that_cannot_be_are_left_out():
 
 def test_an_attempt_has_the_batch_that_was_chosen_last():
     w = cluster(1, 4)
-    job = w.submit(1)
+    job = w.submit(1, batch=BatchAsk(8, 64, 16))
     w.emit(AttemptAllocated(job, 1, (ReplicaPlace("n0", "i1", (0,)),), batch=BatchChoice(8)))
     assert w.attempt(job).batch == BatchChoice(8)
     w.emit(BatchChosen(job, 1, BatchChoice(16, 2)))

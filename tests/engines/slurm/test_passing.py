@@ -63,10 +63,13 @@ def test_an_array_stays_an_array(server):
 
 
 def test_jobs_that_start_together_are_one_array_and_each_is_itself(server):
+    known = ("squeue", "-h", "-r", "-t", "all", "-o", "%k")
+    former = {*server.slurm.run(*known).splitlines()}
     jobs = server.submit_together(*(f"echo {i} ${{SLURM_ARRAY_TASK_ID:-none}}; exit {i}" for i in range(4)))
     assert [server.end(job)[1] for job in jobs] == ["", "exit 1", "exit 2", "exit 3"]
     assert [server.output(job) for job in jobs] == [f"{i} none\n" for i in range(4)]
-    (comment,) = set(server.slurm.run("squeue", "-h", "-r", "-t", "all", "-o", "%k").splitlines())
+    comments = server.slurm.run(*known).splitlines()
+    (comment,) = {*comments} - former
     assert comment.endswith(f":{jobs[0]}.1@0-3")
 
 

@@ -136,7 +136,7 @@ class Demand:
         self._hour = image.hour
         """Since 1970; 0: nothing was seen yet."""
         self._tiers = {(one.pool, one.priority): one.copy() for one in image.tiers}
-        self._rolls_ms = (image.hour + 1) * HOUR_MS if image.hour else 0
+        self._rolls_ms = (image.hour + 1) * HOUR_MS if image.hour or image.tiers else 0
         self.expected: tuple[ExpectedDemand, ...] = tuple(self._kept())
         """What room is to be kept for, in this hour and the next, in the order of pools and priorities."""
 

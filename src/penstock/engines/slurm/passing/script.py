@@ -7,6 +7,7 @@ it looks for, since signals get lost with a `slurmstepd` that was killed.
 """
 
 import shlex
+import signal as signal_numbers
 from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.core.messages.orders import StartReplica
@@ -103,6 +104,8 @@ sleep {settle} | (
 ) > /dev/null 2>&1 &
 looks=$!
 while :; do wait "$pid"; code=$?; kill -0 "$pid" 2>/dev/null || break; done
+# A signal that comes as the program ends has cut that short: it is waited for and gone.
+wait "$pid"; again=$?; [ $again = 127 ] || code=$again
 died=-
 if [ $code -gt 128 ]; then
   jobs > "$spool/alive/$key.$rank.jobs" 2>/dev/null
@@ -114,6 +117,7 @@ now
 if [ -n "$up" ] && [ $((up - began)) -lt {half_cs} ]; then wait "$looks"
 else kill -s TERM "$looks" 2>/dev/null; sleep {half}; fi
 kill -s KILL -- "-$pid" 2>/dev/null
+[ "$got:$died" != KILL:{usr2} ] || died=9  # the signal to this shell that stands for it was the first to arrive
 [ ! -e "$spool/alive/$key.$rank" ] || rm -f "$spool/alive/$key.$rank"
 if [ $died = - ]; then ended $code -; else ended - $died; fi
 exit $code
@@ -123,6 +127,7 @@ trap : TERM INT USR1 USR2
 srun --kill-on-bad-exit=0 --mpi=none --export=ALL sh -c {replica} &
 srun=$!
 while :; do wait "$srun"; code=$?; kill -0 "$srun" 2>/dev/null || break; done
+wait "$srun"; again=$?; [ $again = 127 ] || code=$again
 exit $code
 """
 
@@ -152,7 +157,7 @@ def script_of(
         unset=_UNSET if first.array_id is not None or not indexes else f"{_UNSET} {_OF_ARRAYS}",
         variables=_variables(elements, folders, variables), signal=signal, never=NEVER_RAN_CODE, look=LOOK_S,
         settle=SETTLE_S, half=SETTLE_S / 2, half_cs=int(SETTLE_S * 50), command=_commands(elements),
-        deaf="trap '' TERM INT USR1 USR2",
+        deaf="trap '' TERM INT USR1 USR2", usr2=int(signal_numbers.SIGUSR2),
     )  # fmt: skip
     if not gang:
         return f"{head}rank=0\n{replica}"
