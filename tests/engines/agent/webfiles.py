@@ -52,6 +52,7 @@ class WebFiles:
             return
         whole = self.files[path]
         first = int(asked.removeprefix("bytes=").partition("-")[0]) if asked and self.ranges else 0
+        most = self.breaks.pop(0) if self.breaks else -1  # before the answer begins: who asked may go on with the next
         to.send_response(206 if first else 200)
         if first:
             to.send_header("Content-Range", f"bytes {first}-{len(whole) - 1}/{len(whole)}")
@@ -59,7 +60,6 @@ class WebFiles:
         if self.versions:
             to.send_header("ETag", f'"{hashlib.md5(whole).hexdigest()}"')
         to.end_headers()
-        most = self.breaks.pop(0) if self.breaks else -1
         body = whole[first:]
         to.wfile.write(body if most < 0 else body[:most])
 

@@ -146,6 +146,7 @@ class Controllers:
 
     def _budget(self, key: Key, budget: Object) -> None:
         healthy, least = budget_of(self._store, budget)
+        healthy -= self._promised(budget)
         expected = len(_pods_of(self._store, budget)) if "minAvailable" in budget["spec"] else 0
         counts = {
             "disruptionsAllowed": max(0, healthy - least) if expected else 0,
@@ -156,6 +157,13 @@ class Controllers:
         if any(budget.get("status", {}).get(name) != number for name, number in counts.items()):
             kind = self._store.kind("policy", "poddisruptionbudgets")
             self._store.update(kind, key, lambda one: merged(one, {"status": counts}), part="status")
+
+    def _promised(self, budget: Object) -> int:
+        """Return how many healthy pods an eviction was granted for, that has not deleted them yet."""
+        since, now = budget.get("status", {}).get("disruptedPods", {}), self._store.now()
+        pods = (pod for pod in _pods_of(self._store, budget) if ready(pod) and not _leaving(pod)) if since else ()
+        names = (pod["metadata"]["name"] for pod in pods)
+        return sum(name in since and passed_s(since[name], now) <= STALE_S for name in names)
 
 
 def budget_of(store: Store, budget: Object) -> tuple[int, int]:
