@@ -72,7 +72,7 @@ def test_a_quota_is_changed_and_taken_away_and_others_stay(world, viewer):
     dialog.get_by_label("cpus").fill("")
     assert applied(dialog) == ["tenants.lab.max.cpus", "tenants.lab.max.devices"]
     assert entry(world, "tenants", "lab")["max"] == {"devices": 80.5, "jobs": 500}
-    assert one.page.evaluate("document.activeElement.getAttribute('aria-label')") == "Edit lab"
+    one.page.wait_for_function("document.activeElement?.getAttribute('aria-label') === 'Edit lab'")
 
 
 def test_a_guarantee_is_of_a_queue_and_within_that_above_it(world, viewer):
