@@ -20,6 +20,7 @@ from pathlib import Path
 
 import penstock
 from penstock.engines.processes import procfs
+from penstock.engines.processes.ray_place import head_port
 from tests.engines.ray import needs  # noqa: F401 - without Ray what asks for a cluster is skipped
 from tests.server.harness import MARK
 from tests.sharedservice import SharedService
@@ -73,10 +74,8 @@ class RayCluster:
         port = f"--port={self.port}"
         words = ["--head", "--node-ip-address=127.0.0.1", port, "--num-cpus=0", "--include-dashboard=false"]
         self._begin("head", [*words, f"--temp-dir={folder}"])
-        until("the head", lambda: list(folder.glob("session_2*/gcs_server_port_*")) and self._alive("head"))
-        (path,) = folder.glob("session_2*/gcs_server_port_*")
-        until("the port of the head", lambda: path.read_text().isdigit())
-        self.port = int(path.read_text())
+        until("the head", lambda: head_port(folder) and self._alive("head"))
+        self.port = head_port(folder) or 0
 
     def start_node(self, name: str) -> None:
         words = [f"--address={self.address}", "--node-ip-address=127.0.0.1", f"--num-cpus={self.cpus}"]

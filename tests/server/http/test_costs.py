@@ -29,6 +29,7 @@ QUIET = [*submits.cases(slow=LONG), *changes.cases(), *actions.changes(), *decla
 CROWDED = [case for case in (*reads.cases(), *actions.counts()) if not case.operation.startswith("GET /eta")]
 FORESEEN = [case for case in reads.cases() if case.operation.startswith("GET /eta")]
 """A crowd is too large to be played on: a smaller state is what costs most."""
+TRIES = 3
 
 
 def _world(tmp_path_factory: pytest.TempPathFactory, waiting: int) -> Iterator[World]:
@@ -76,9 +77,10 @@ def test_a_question_about_what_is_ahead_costs_no_more_than_its_budget(world, cas
 
 
 def _check(world: World, case: Case) -> None:
-    cost = world.cost(case.make(), case.caller)
-    if over(case, cost) and not case.renews:  # what the server does by itself, each minute say, is not the request's
+    for _ in range(1 if case.renews else TRIES):  # what the server does by itself is not the request's
         cost = world.cost(case.make(), case.caller)
+        if not over(case, cost):
+            break
     if case.renews:
         world.close()
     assert over(case, cost) == {}, cost

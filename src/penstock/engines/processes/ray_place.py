@@ -163,7 +163,7 @@ class Ray:
     """Ray's processes of this place, in a session of their own: stop signals do not reach them."""
 
     def __init__(self, place: Place, folder: Path) -> None:
-        self._place, self._folder = place, folder
+        self._place, self.folder = place, folder
         self._log = folder / f"place-{place.rank}.log"
         self._process: subprocess.Popen[bytes] | None = None
         self.python = _python()
@@ -176,7 +176,7 @@ class Ray:
             limits.append(f"--memory={max(1, place.memory - place.store)}")
         logs = f"--include-log-monitor={'false' if place.local_rank else 'true'}"  # one for each machine
         command = [self.python, "-c", START, "start", "--block", *words, *KERNEL_PORTS, *limits, logs]
-        command += [f"--temp-dir={self._folder}", "--disable-usage-stats"]
+        command += [f"--temp-dir={self.folder}", "--disable-usage-stats"]
         threads = str(place.cpus)  # as the agent set it: Ray gives each task those that it asks for
         environment = {n: v for n, v in self.environment().items() if n not in THREADS or v != threads}
         with self._log.open("wb") as log:
@@ -204,13 +204,6 @@ class Ray:
             said = self._log.read_text(errors="replace").strip().splitlines()[-8:]
             raise Failed(f"Ray has ended here (exit {status}):\n" + "\n".join(f"  {line}" for line in said))
 
-    def head_port(self) -> int | None:
-        """Return the port of the head that runs here, once it is known."""
-        for path in self._folder.glob("session_2*/gcs_server_port_*"):
-            with contextlib.suppress(OSError, ValueError):
-                return int(path.read_text())
-        return None
-
     def end(self) -> None:
         process = self._process
         if process is None:
@@ -221,6 +214,14 @@ class Ray:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def head_port(folder: Path) -> int | None:
+    """Return the port of the head whose temporary folder this is, once it is written down whole (not as `.tmp`)."""
+    for path in folder.glob("session_2*/gcs_server_port_*[0-9a-f]"):
+        with contextlib.suppress(OSError, ValueError):
+            return int(path.read_text())
+    return None
 
 
 def _python() -> str:
@@ -251,7 +252,7 @@ def _lead(place: Place, ray: Ray, command: list[str], stopped: threading.Event) 
     """Form the cluster, run the program, and end as it does. Raises: Failed."""
     gate = Gate(place) if place.world > 1 else None
     ray.start("--head", f"--node-ip-address={place.master}", "--port=0", "--include-dashboard=false")
-    port = _until(ray.head_port, ray, stopped, "the head")
+    port = _until(lambda: head_port(ray.folder), ray, stopped, "the head")
     if gate is not None:
         gate.open(port)
     address = f"{place.master}:{port}"

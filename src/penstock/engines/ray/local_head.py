@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.engines.processes import procfs
+from penstock.engines.processes.ray_place import head_port
 from penstock.privatefiles import make_folder, open_own, write_whole
 
 START_S = 60.0
@@ -76,10 +77,9 @@ def _started(folder: Path) -> Head:
     ticks = procfs.start_ticks(process.pid) or 0
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and procfs.alive(process.pid, ticks):
-        for path in temporary.glob("session_2*/gcs_server_port_*"):
-            with contextlib.suppress(OSError, ValueError):
-                head = Head(process.pid, ticks, int(path.read_text()))
-                write_whole(folder / "head.json", msgspec.json.encode(head))
-                return head
+        if port := head_port(temporary):
+            head = Head(process.pid, ticks, port)
+            write_whole(folder / "head.json", msgspec.json.encode(head))
+            return head
         time.sleep(0.1)
     raise OSError(f"no head of Ray came up within {START_S:.0f} s: {folder / 'head.log'}")
