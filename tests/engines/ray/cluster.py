@@ -112,8 +112,11 @@ class RayCluster:
         of = {pid: procfs.parent_of(pid) for pid in procfs.all_pids()}
         return {procfs.name_of(pid): pid for pid, parent in of.items() if parent == self._parts[name].pid}
 
-    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
-        """Kill the raylet of a node, or the GCS of the head; the rest of the part is ended."""
+    def kill(self, name: str, number: int = signal.SIGKILL) -> bool:
+        """Kill the raylet of a node, or the GCS of the head; the rest of the part is ended.
+
+        Returns whether it was killed: it may have ended by itself before.
+        """
         part = self._parts.pop(name)
         victims = [0]
 
@@ -123,13 +126,22 @@ class RayCluster:
             return bool(victims[0]) or part.poll() is not None
 
         until(f"{name} to begin", begun)  # it may have been started a moment ago
-        if victims[0]:  # else it has ended by itself
+        killed = False
+        if victims[0]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victims[0], number)
+                killed = True
         until(f"{name} to end", lambda: part.poll() is not None)
+        return killed
 
     def _children(self, parent: int) -> dict[str, int]:
         return {procfs.name_of(pid): pid for pid in procfs.all_pids() if procfs.parent_of(pid) == parent}
+
+    def holders(self) -> list[int]:
+        """Return the workers of this cluster that holders run in: children of its raylets."""
+        raylets = {self._children(part.pid).get("raylet", 0) for part in self._parts.values()}
+        named = [pid for pid in procfs.all_pids() if procfs.name_of(pid).startswith("ray::HolderAct")]
+        return [pid for pid in named if procfs.parent_of(pid) in raylets]
 
     def restart(self, pause_s: float = 0.0) -> None:
         """Kill the head, and `pause_s` later start it again at its port: a new cluster, whose nodes are new raylets."""

@@ -49,11 +49,7 @@ def ended(serving: RayServing, job: int) -> str:
 
 def holders(serving: RayServing) -> dict[str, int]:
     """Return the workers that the holders run in."""
-    found = {}
-    for pid in procfs.all_pids():
-        if procfs.name_of(pid).startswith("ray::HolderAct"):
-            found[str(pid)] = pid
-    return found
+    return {str(pid): pid for pid in serving.cluster.holders()}
 
 
 def test_nodes_of_the_cluster_are_nodes_here_and_others_see_them_taken(serving: RayServing) -> None:

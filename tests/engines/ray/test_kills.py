@@ -48,14 +48,18 @@ class Sweep:
         self.accepted += [one.id for one in self.serving.client.submit({"jobs": [job] * count}).jobs]
 
     def kill(self, what: str) -> None:
-        self.kills[what] += 1
-        cluster, pick = self.serving.cluster, self.random.choice
+        self.kills[what] += self._killed(what)
+
+    def _killed(self, what: str) -> bool:
+        """Kill something, and return whether there was one to kill."""
+        cluster, pick, killed = self.serving.cluster, self.random.choice, True
         if what == "actor":
-            pids = [pid for pid in procfs.all_pids() if procfs.name_of(pid).startswith("ray::HolderAct")]
+            pids = cluster.holders()
             os.kill(pick(pids), signal.SIGKILL) if pids else None
+            killed = bool(pids)
         elif what == "raylet":
             part = pick(cluster.nodes)
-            cluster.kill(part)
+            killed = cluster.kill(part)
             time.sleep(self.random.random())
             cluster.start_node(part)
         elif what == "head":
@@ -68,6 +72,7 @@ class Sweep:
         else:
             self.serving.kill()
             self.serving.start()
+        return killed
 
     def run(self, rounds: int, victims: tuple[str, ...]) -> None:
         for number in range(rounds):

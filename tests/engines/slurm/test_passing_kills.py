@@ -1,12 +1,18 @@
 """Whatever is killed while jobs are passed on: none is lost, none runs twice at once, no program is left, and each ends
 as it should.
+
+Another run, and with `-s` what it killed (`-k slurmctld` kills that alone):
+
+    PENSTOCK_KILLS=100 PENSTOCK_KILLS_SEED=12 pytest -s -m slow tests/engines/slurm/test_passing_kills.py -k hundred
 """
 
 import contextlib
+import json
 import os
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +35,8 @@ rm -f $mine
 exit $CODE
 """
 END_S = 400.0
+POINTS = int(os.environ.get("PENSTOCK_KILLS", "100"))
+SEED = int(os.environ.get("PENSTOCK_KILLS_SEED", "11"))
 
 
 class Killing:
@@ -42,6 +50,7 @@ class Killing:
         self.server = Server(folder / "data", cluster_file(NODES, devices=0), **options)
         self.jobs: dict[int, int] = {}
         """The code that each is to end with."""
+        self.killed: Counter[str] = Counter()
 
     def submit(self) -> None:
         code, seconds = self.draw.choice((0, 0, 3, 42)), self.draw.choice((0.1, 0.5, 2, 4))
@@ -53,32 +62,37 @@ class Killing:
                 self.jobs[ref.id] = code
 
     def kill(self, what: str) -> None:
-        getattr(self, f"_kill_{what}")()
+        self.killed[what] += getattr(self, f"_kill_{what}")()
 
-    def _kill_server(self) -> None:
+    def _kill_server(self) -> bool:
         process = self.server.process
         assert process is not None
         process.send_signal(signal.SIGKILL)
         process.wait()
         self.server.hang_up()
         self.server.start()
+        return True
 
-    def _kill_slurmctld(self) -> None:
+    def _kill_slurmctld(self) -> bool:
         self.slurm.kill_part("slurmctld")
         time.sleep(self.draw.choice((0, 1)))
         self.slurm.start_part("slurmctld")
+        return True
 
-    def _kill_slurmd(self) -> None:
+    def _kill_slurmd(self) -> bool:
         name = self.draw.choice(self.slurm.nodes)
         self.slurm.kill_part(name)
         time.sleep(self.draw.choice((0, 1)))
         self.slurm.start_part(name)
+        return True
 
-    def _kill_slurmstepd(self) -> None:
+    def _kill_slurmstepd(self) -> bool:
         found = [pid for pid in steps(self.slurm) if pid]
         if found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.draw.choice(found), signal.SIGKILL)
+                return True
+        return False  # none ran
 
     def told(self) -> str:
         """Return what is said of jobs that do not end."""
@@ -127,6 +141,9 @@ def run(folder: Path, patched: pytest.MonkeyPatch, *, seed: int, points: int, ea
                 killing.kill(each(point))
             killing.check()
             assert len(killing.jobs) >= points // 2
+            print(
+                json.dumps({"seed": seed, "killed": killing.killed, "jobs_well_ended": len(killing.jobs)}), flush=True
+            )
 
 
 @pytest.mark.slow  # in CI test_passing.py kills the server
@@ -137,4 +154,4 @@ def test_killed_parts_lose_no_job(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("what", KILLED)
 def test_a_hundred_kills_lose_no_job(tmp_path, monkeypatch, what):
-    run(tmp_path, monkeypatch, seed=11, points=int(os.environ.get("PENSTOCK_KILLS", "100")), each=lambda _: what)
+    run(tmp_path, monkeypatch, seed=SEED, points=POINTS, each=lambda _: what)

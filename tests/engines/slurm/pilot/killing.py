@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.engines.conformance.jobsuite import left
+from tests.engines.slurm.cluster import SlurmCluster
 from tests.engines.slurm.pilot.flying import Flying
 from tests.server.harness import until
 
@@ -28,10 +29,21 @@ def processes(said: Callable[[bytes], bool]) -> list[int]:
     return [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if said(words_of(pid))]
 
 
-def agents_of() -> list[int]:
+def of_cluster(slurm: SlurmCluster, pids: list[int]) -> list[int]:
+    """Return those that belong to a cluster: there may be others on this machine."""
+    mark, found = f"SLURM_CONF={slurm.folder}/slurm.conf".encode(), []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(pid)
+    return found
+
+
+def agents_of(slurm: SlurmCluster) -> list[int]:
     """Return the processes of agents on nodes that Slurm has lent: guardians and workers."""
     mark = f"/penstock-{os.geteuid()}-".encode()
-    return sorted(processes(lambda words: b"penstock.engines.agent.guardian" in words and mark in words))
+    named = processes(lambda words: b"penstock.engines.agent.guardian" in words and mark in words)
+    return sorted(of_cluster(slurm, named))
 
 
 def parent_of(pid: int) -> int:
@@ -40,42 +52,46 @@ def parent_of(pid: int) -> int:
     return 0
 
 
-def guardians() -> list[int]:
-    found = agents_of()
+def guardians(slurm: SlurmCluster) -> list[int]:
+    found = agents_of(slurm)
     return [pid for pid in found if parent_of(pid) not in found]
 
 
-def workers() -> list[int]:
-    found = agents_of()
+def workers(slurm: SlurmCluster) -> list[int]:
+    found = agents_of(slurm)
     return [pid for pid in found if parent_of(pid) in found]
 
 
-def stepds() -> list[int]:
-    return processes(lambda words: words.startswith(b"slurmstepd: ["))
+def stepds(slurm: SlurmCluster) -> list[int]:
+    return of_cluster(slurm, processes(lambda words: words.startswith(b"slurmstepd: [")))
 
 
-def kill(pids: list[int]) -> None:
+def kill(pids: list[int]) -> int:
+    """Kill processes, and return how many there were."""
+    killed = 0
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+            killed += 1
+    return killed
 
 
-def hit(server: Flying, kind: str, draw: random.Random) -> None:
-    """Kill one part, and start again what does not come back by itself."""
+def hit(server: Flying, kind: str, draw: random.Random) -> bool:
+    """Kill one part, and start again what does not come back by itself; return whether there was one to kill."""
 
     def one(pids: list[int]) -> list[int]:
         return [draw.choice(pids)] if pids else []
 
     if kind == "worker":
-        kill(one(workers()))
-    elif kind == "guardian":
-        kill(one(guardians()))
-    elif kind == "agent":
-        first = one(guardians())
-        kill([*first, *(pid for pid in workers() if parent_of(pid) in first)])
-    elif kind == "stepd":
-        kill(one(stepds()))
-    elif kind == "server":
+        return bool(kill(one(workers(server.slurm))))
+    if kind == "guardian":
+        return bool(kill(one(guardians(server.slurm))))
+    if kind == "agent":
+        first = one(guardians(server.slurm))
+        return bool(kill([*first, *(pid for pid in workers(server.slurm) if parent_of(pid) in first)]))
+    if kind == "stepd":
+        return bool(kill(one(stepds(server.slurm))))
+    if kind == "server":
         server.hang_up()
         assert server.process is not None
         server.process.kill()
@@ -86,6 +102,7 @@ def hit(server: Flying, kind: str, draw: random.Random) -> None:
         server.slurm.kill_part(part)
         time.sleep(draw.random())
         server.slurm.start_part(part)
+    return True
 
 
 def exclusive(server: Flying, count: int, seconds: float) -> list[int]:

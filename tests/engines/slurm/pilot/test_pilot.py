@@ -119,7 +119,7 @@ def test_a_server_that_comes_back_finds_its_allocations(server):
 def test_an_agent_that_dies_takes_its_jobs_along(server):
     job = server.run("sleep 300 & setsid sleep 300 & exec sleep 300", env={"SHARED": str(server.root)}, grace="1s")
     until(lambda: len(left(server.root)) >= 3, "its programs", 60)
-    kill(agents_of())
+    kill(agents_of(server.slurm))
     until(lambda: server.client.job(job).attempt == 2, "another attempt", 60)
     server.client.cancel(job)
     server.wait_state(job, "cancelled")
@@ -130,7 +130,7 @@ def test_an_agent_that_dies_takes_its_jobs_along(server):
 def test_a_step_of_slurm_that_dies_ends_its_agent(server):
     job = server.run("exec sleep 300", env={"SHARED": str(server.root)}, grace="1s")
     server.wait_state(job, "running")
-    kill(stepds())
+    kill(stepds(server.slurm))
     until(lambda: server.client.job(job).attempt == 2, "another attempt", 60)
     server.client.cancel(job)
     server.wait_state(job, "cancelled")
