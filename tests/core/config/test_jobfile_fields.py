@@ -14,7 +14,7 @@ from penstock.core.model.containers import ImageAsk, Mount
 from penstock.core.model.dependencies import JobDestination
 from penstock.core.model.environments import PythonSpec
 from penstock.core.model.jobs import CheckpointSpec, Dependency, GangAsk, GroupAsk, Input, JobSpec, Topology
-from penstock.core.model.notifications import JOB_EVENTS
+from penstock.core.model.notifications import GROUPS, JOB_EVENTS
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.model.schedule_rule import ScheduleRule
 from penstock.core.place.mig import GEOMETRIES
@@ -221,6 +221,11 @@ EXAMPLES = {
             {"on": ["never"], "webhook": "https://ci.example.org/done?run=1"},
             lambda e: (e.spec.notify, e.spec.notify_to),
             ((), (JobDestination(("never",), "webhook", "https://ci.example.org/done?run=1"),)),
+        ),
+        (
+            {"webhook": {"secret": "CI_URL"}, "signing_key": {"secret": "CI_KEY"}},
+            lambda e: e.spec.notify_to,
+            (JobDestination(GROUPS["end"], "webhook", secret="CI_URL", signed_by="CI_KEY"),),
         ),
         (
             ["none", {"to": "mail", "on": "jobs"}],

@@ -78,6 +78,9 @@ def test_a_job_is_told_which_events_there_are(value):
         ([{"slack": "https://x/" + "a" * 2_000}], "notify[0].slack", "a URL of at most 2000 characters"),
         ([{"webhook": {"secret": "a b"}}], "notify[0].webhook.secret", "the name of a secret"),
         ([{"webhook": {"secret": "A", "url": "https://x"}}], "notify[0].webhook", "a URL"),
+        ([{"webhook": "https://x", "signing_key": {"secret": "a b"}}], "notify[0].signing_key", "expected {secret"),
+        ([{"webhook": "https://x", "signing_key": "whsec_AAAA"}], "notify[0].signing_key", "expected {secret: NAME}"),
+        ([{"slack": "https://x", "signing_key": {"secret": "A"}}], "notify[0].signing_key", "only what goes to a web"),
         (["wrong", {"to": "mail"}], "notify", "expected one of"),
         ([{"to": f"n{index}"} for index in range(5)], "notify", "at most 4"),
     ],
@@ -85,6 +88,13 @@ def test_a_job_is_told_which_events_there_are(value):
 def test_a_destination_of_a_job_is_read_field_by_field(value, field, said):
     _, wrong = parse_request({"command": "true", "notify": value})
     assert any(one.field == field and said in one.message for one in wrong), wrong
+
+
+def test_a_key_in_a_job_file_is_not_repeated_by_what_is_wrong():
+    for key in ("whsec_AAAA", {"secret": "whsec_AAAA=="}, {"key": "whsec_AAAA"}):
+        _, wrong = parse_request({"command": "true", "notify": {"webhook": "https://x", "signing_key": key}})
+        assert wrong
+        assert "whsec_AAAA" not in str(wrong)
 
 
 def test_every_word_of_slurm_is_said_in_ours():

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from penstock.core.config.fields import STRING, Field, Json, described, struct
 from penstock.core.config.notifications import read_events
 from penstock.core.config.reader import Reader
@@ -20,7 +22,9 @@ WORDS = (*JOB_EVENTS, "end", "jobs")
 KNOWN = (*WORDS, NOTHING)
 CHANNELS: dict[str, JobChannel] = {"to": "own", "command": "command", "webhook": "webhook", "slack": "slack"}
 """Fields of a mapping, one of which says where to."""
+SIGNED = "signing_key"
 EXAMPLE = "notify: [{on: end, command: NAME}]"
+KEY_HINT = "echo whsec_$(openssl rand -base64 32) | penstock secret set NAME"
 
 
 class JobNotify(NamedTuple):
@@ -51,7 +55,7 @@ def _read(reader: Reader, field: str, value: Any) -> JobNotify:
 
 
 def _destination(reader: Reader, given: Mapping[str, Any]) -> JobDestination | None:
-    reader.unknown(given, ("on", *CHANNELS))
+    reader.unknown(given, ("on", *CHANNELS, SIGNED))
     events = read_events(reader, "on", given["on"], WORDS) if "on" in given else GROUPS["end"]
     named = [name for name in CHANNELS if name in given]
     if len(named) != 1:
@@ -61,8 +65,13 @@ def _destination(reader: Reader, given: Mapping[str, Any]) -> JobDestination | N
         return None
     field, value = named[0], given[named[0]]
     channel = CHANNELS[field]
+    if SIGNED in given and channel != "webhook":
+        _wrong_key(reader, "only what goes to a webhook is signed")
+        return None
     if field in ("webhook", "slack"):
-        return _web(reader, field, channel, value, events)
+        signed_by = _key(reader, given[SIGNED]) if SIGNED in given else ""
+        made = _web(reader, field, channel, value, events)
+        return replace(made, signed_by=signed_by) if made is not None else None
     if not isinstance(value, str) or not NAME.fullmatch(value[:NAME_LOOKED_AT]):
         what = "a command that an administrator declared" if field == "command" else "one of your notifications"
         reader.wrong(field, value, f"the name of {what}: {NAME_EXPECTED}")
@@ -84,15 +93,32 @@ def _web(reader: Reader, field: str, channel: JobChannel, value: Any, events: tu
     return None
 
 
+def _key(reader: Reader, value: Any) -> str:
+    """Return the name of the secret with the keys that sign; '' where there is none, which is said."""
+    name = value["secret"] if isinstance(value, Mapping) and list(value) == ["secret"] else None
+    if isinstance(name, str) and NAME.fullmatch(name[:NAME_LOOKED_AT]):
+        return name
+    _wrong_key(reader, "expected {secret: NAME}, a secret with a key such as whsec_...")
+    return ""
+
+
+def _wrong_key(reader: Reader, why: str) -> None:
+    """Say what is wrong without the value, which may be a key."""
+    path = reader.path(SIGNED)
+    reader.problems.append(Problem("bad_value", path, f"{path}: {why}", "", KEY_HINT))
+
+
 def _schema() -> Json:
     events = {"enum": [*WORDS, *MAIL_TYPES]}
     url: Json = {"anyOf": [STRING, {**struct(secret=described(STRING, "secret with the URL")), "required": ["secret"]}]}
+    named: Json = {**struct(secret=described(STRING, "secret with the key, or keys")), "required": ["secret"]}
     place = struct(
         on=described({"anyOf": [STRING, {"type": "array", "minItems": 1, "items": events}]}, "which events (end)"),
         to=described(STRING, "one of your notifications, by its name"),
         command=described(STRING, "a command that an administrator declared"),
         webhook=described(url, "a URL that gets JSON, or the secret with it"),
         slack=described(url, "a URL that gets what Slack reads, or the secret with it"),
+        signing_key=described(named, "what messages to the webhook are signed with"),
     )
     place["oneOf"] = [{"required": [name]} for name in CHANNELS]
     items = {"anyOf": [{"enum": [*KNOWN, *MAIL_TYPES]}, place]}

@@ -165,7 +165,7 @@ def _unknown_secrets(state: State, new: NewJob, user: UserName, *, hinted: bool)
     problems: list[Problem] = []
     prefix = f"{new.field}." if new.field else ""
     named = [(f"secrets.{variable}", name) for variable, name in new.spec.secrets]
-    for field, name in (*named, *(("notify", one.secret) for one in new.spec.notify_to if one.secret)):
+    for field, name in (*named, *(("notify", name) for one in new.spec.notify_to for name in one.secrets)):
         if state.secrets.of(new.spec.tenant, user, name) is None:
             text = f"there is no secret '{name}' of {user} or of tenant {new.spec.tenant}"
             if not user:

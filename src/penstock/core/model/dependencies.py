@@ -82,3 +82,10 @@ class JobDestination(msgspec.Struct, frozen=True, omit_defaults=True):
     to: str = ""
     """Name of the user's notification or of the command, or the URL; empty where `secret` has the URL."""
     secret: str = ""
+    signed_by: str = ""
+    """The secret with the keys that sign its messages, of a webhook; empty: as its tenant or user says."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The secrets that it needs, by name."""
+        return tuple(name for name in (self.secret, self.signed_by) if name)

@@ -231,7 +231,7 @@ def _key(job: Job) -> _Key:
 
 def _secret_keys(job: Job) -> Iterable[tuple[TenantName | UserName, str]]:
     named = {name for _, name in job.spec.secrets}
-    for name in named | {one.secret for one in job.spec.notify_to if one.secret}:
+    for name in named.union(*(one.secrets for one in job.spec.notify_to)):
         yield TenantName(f"tenant {job.spec.tenant}"), name
         yield UserName(f"user {job.user}"), name
 
@@ -245,7 +245,8 @@ def spec_size(spec: JobSpec) -> int:
         for name, value in pairs:
             size += 2 * TEXT_BYTES + len(name) + len(value)
     for place in spec.notify_to:
-        size += (3 + len(place.events)) * TEXT_BYTES + len(place.to) + len(place.secret)
+        texts = (place.to, *place.secrets)
+        size += (2 + len(place.events) + len(texts)) * TEXT_BYTES + sum(map(len, texts))
     for one in spec.inputs:
         size += 3 * TEXT_BYTES + len(one.path) + len(one.url) + len(one.sha256)
     if spec.image is not None:

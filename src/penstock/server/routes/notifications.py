@@ -36,13 +36,12 @@ from penstock.server.services.notifying.channels import check_destination
 from penstock.server.services.notifying.errors import NotSent
 from penstock.server.services.notifying.places import JobPlace, Target
 from penstock.server.services.notifying.service import NotificationService
-from penstock.server.services.notifying.webhook import KEY_PREFIX, new_key
+from penstock.server.services.notifying.webhook import KEY_EXPECTED, is_key, new_key
 
 BODY_MAX_BYTES = 16_384
 EXAMPLE = {"channel": "email", "to": "ann@example.org", "events": ["end", "preempted"]}
 CHANNELS = ("email", "webhook", "slack", "command")
 KNOWN = (*EVENTS, *GROUPS)
-KEYS_BYTES = (16, 64)
 NamePath = Annotated[str, Path(max_length=200, description="name of the notification", examples=["mail"])]
 
 
@@ -183,19 +182,10 @@ def _checked(backend: Backend, who: Scope, channel: str, wanted: NewNotification
         shown = check_destination(backend.state.config.notifications, channel, wanted.to, operates=who.operates)
     except NotSent as error:
         raise invalid([Problem("not_permitted", "to", f"to: {error.message}", "", error.hint)]) from error
-    if wanted.signing_key and (channel != "webhook" or not _is_key(wanted.signing_key)):
-        low, high = KEYS_BYTES
-        text = f"signing_key: expected {KEY_PREFIX} and the base64 of {low} to {high} bytes, for a webhook"
+    if wanted.signing_key and (channel != "webhook" or not is_key(wanted.signing_key)):
+        text = f"signing_key: expected {KEY_EXPECTED}, for a webhook"
         raise invalid([Problem("bad_value", "signing_key", text, "", "leave it out: one is made")])
     return shown
-
-
-def _is_key(text: str) -> bool:
-    try:
-        raw = msgspec.convert(text.removeprefix(KEY_PREFIX), bytes)
-    except msgspec.ValidationError:
-        return False
-    return text.startswith(KEY_PREFIX) and KEYS_BYTES[0] <= len(raw) <= KEYS_BYTES[1]
 
 
 def _sealed(backend: Backend, made: Subscription, place: Destination | None) -> Subscription:

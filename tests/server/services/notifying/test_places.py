@@ -15,6 +15,10 @@ from tests.server.services.notifying.test_delivery import look
 @pytest.fixture(autouse=True)
 def _places_of_this_test_alone(place: Place) -> Iterator[None]:
     yield
+    forget_places(place)
+
+
+def forget_places(place: Place) -> None:
     service = place.server._notifications
     place.server.client.act("cancel", {"all": True})
     place.server.advance(40)

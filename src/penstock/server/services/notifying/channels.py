@@ -15,6 +15,8 @@ from penstock.server.services.notifying.errors import NotSent
 from penstock.server.services.notifying.places import JobPlace, Target
 from penstock.server.services.notifying.queues import Message
 
+USUAL_KEY = "WEBHOOK_SIGNING_KEY"
+"""The secret of a user or tenant that signs what their jobs send, where a job names none."""
 ID_HEADER, TIME_HEADER, SIGNATURE_HEADER = "webhook-id", "webhook-timestamp", "webhook-signature"
 
 
@@ -72,28 +74,42 @@ class Sender:
             shape = wording.slack_of if target.channel == "slack" else wording.json_of
             body, seconds = shape(message, target, url), now_ms // 1000
             headers = {ID_HEADER: message.id, TIME_HEADER: str(seconds)}
-            if place.signing_key:
-                headers[SIGNATURE_HEADER] = webhook.signature(place.signing_key, message.id, seconds, body)
+            if keys := self._keys(target) if isinstance(target, JobPlace) else place.signing_key.split():
+                made_by = (webhook.signature(key, message.id, seconds, body) for key in keys)
+                headers[SIGNATURE_HEADER] = " ".join(made_by)
             webhook.post(webhook.read_address(place.to, declared.webhooks), body, headers)
 
     def _place(self, target: Target) -> Destination:
         if isinstance(target, JobPlace):
-            return Destination(self._of_secret(target) if target.secret else target.to)
+            return Destination(self._of_secret(target, target.secret) if target.secret else target.to)
         try:
             return msgspec.json.decode(self._vault.open(target.to), type=Destination)
         except VaultError as error:
             raise NotSent("the destination cannot be opened", hint="set it again") from error
 
-    def _of_secret(self, target: JobPlace) -> str:
-        """Return the URL that a secret has: one that the job itself could have."""
+    def _keys(self, target: JobPlace) -> list[str]:
+        """Return the keys that sign what a job sends to a webhook; none where neither it nor its tenant has any."""
+        name = target.signed_by or USUAL_KEY
+        if target.channel != "webhook" or not (target.signed_by or self._secret(target, name)):
+            return []
+        try:
+            return webhook.keys_of(self._of_secret(target, name))
+        except ValueError as error:
+            raise NotSent(f"secret {name} is no key: {error}", hint="set it again: penstock secret set") from None
+
+    def _secret(self, target: JobPlace, name: str) -> Secret | None:
         user = UserName("") if target.delegated else target.owner
-        found = self._state().secrets.of(target.tenant, user, target.secret)
+        return self._state().secrets.of(target.tenant, user, name)
+
+    def _of_secret(self, target: JobPlace, name: str) -> str:
+        """Return what a secret holds: one that the job itself could have."""
+        found = self._secret(target, name)
         if found is None:
-            raise NotSent(f"there is no secret {target.secret} any more", hint="set it again: penstock secret set")
+            raise NotSent(f"there is no secret {name} any more", hint="set it again: penstock secret set")
         try:
             return self._vault.open(found).strip()
         except VaultError as error:
-            raise NotSent(f"secret {target.secret} cannot be opened", hint="set it again", again=True) from error
+            raise NotSent(f"secret {name} cannot be opened", hint="set it again", again=True) from error
 
     def _password(self, declared: Notifications) -> str:
         server = declared.email

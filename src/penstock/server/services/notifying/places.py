@@ -28,12 +28,15 @@ class JobPlace(msgspec.Struct, frozen=True, omit_defaults=True):
     secret: str = ""
     delegated: bool = False
     """Of jobs of a token that reaches no secrets of its user."""
+    signed_by: str = ""
+    """The secret with the keys that sign; empty: the one of the usual name, where there is one."""
 
     @property
     def name(self) -> str:
         """What tells it from other places: no notification of a user has such a name."""
-        words = "\0".join((self.tenant, self.channel, self.to, self.secret, "delegated" * self.delegated))
-        return f"job:{hashlib.sha256(words.encode()).hexdigest()[:12]}"
+        words = [self.tenant, self.channel, self.to, self.secret, "delegated" * self.delegated]
+        words += [self.signed_by] if self.signed_by else []
+        return f"job:{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:12]}"
 
     @property
     def key(self) -> tuple[UserName, str]:
@@ -66,7 +69,8 @@ def targets_of(job: JobFacts, event: str, known: Subscriptions) -> Iterator[Targ
         if one.channel == "own":
             target: Target | None = known.by_key.get((job.user, one.to))
         else:
-            target = JobPlace(job.user, job.spec.tenant, one.channel, one.to, one.secret, job.delegated)
+            where = (one.channel, one.to, one.secret, job.delegated, one.signed_by)
+            target = JobPlace(job.user, job.spec.tenant, *where)
         if target is not None and target.key not in seen:
             seen.add(target.key)
             yield target

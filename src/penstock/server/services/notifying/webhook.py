@@ -30,6 +30,10 @@ WAIT_S = 10.0
 """For the whole request, however slowly an answer trickles in."""
 KEY_BYTES = 32
 KEY_PREFIX = "whsec_"
+KEYS_BYTES = (16, 64)
+KEY_EXPECTED = f"{KEY_PREFIX} and the base64 of {KEYS_BYTES[0]} to {KEYS_BYTES[1]} bytes"
+KEYS_MAX = 4
+"""Keys that sign one message: a receiver takes the former or the new one while they are exchanged."""
 DEFAULT_PORTS = {"https": 443, "http": 80}
 EXPECTED = "a URL such as https://hooks.example.org/..."
 _SIGNS = re.compile(r"[!#-;=?-Z\[\]_a-z~]+")
@@ -121,6 +125,23 @@ def resolved(address: WebAddress) -> str:
 def new_key() -> str:
     """Return a new key that signs webhooks."""
     return KEY_PREFIX + base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")
+
+
+def is_key(text: str) -> bool:
+    """Return whether this is a key of the usual form."""
+    try:
+        raw = base64.b64decode(text.removeprefix(KEY_PREFIX), validate=True)
+    except ValueError:
+        return False
+    return text.startswith(KEY_PREFIX) and KEYS_BYTES[0] <= len(raw) <= KEYS_BYTES[1]
+
+
+def keys_of(text: str) -> list[str]:
+    """Return the keys in a text, which white space divides. Raises: ValueError: not 1 to `KEYS_MAX` keys."""
+    keys = text.split(maxsplit=KEYS_MAX)
+    if not 0 < len(keys) <= KEYS_MAX or not all(map(is_key, keys)):
+        raise ValueError(f"expected {KEY_EXPECTED}, at most {KEYS_MAX} of them")
+    return keys
 
 
 def signature(key: str, message_id: str, timestamp: int, body: bytes) -> str:
