@@ -38,6 +38,7 @@ class FolderBox:
     def __init__(self, folder: Path, inner: Box) -> None:
         self._folder, self._inner = folder, inner
         self.mark, self.gates, self.lead, self.note = inner.mark, inner.gates, inner.lead, inner.note
+        self.exceeded = inner.exceeded
         self.pids, self.empty, self.usage = inner.pids, inner.empty, inner.usage
         folder.mkdir(parents=True, exist_ok=True)
 

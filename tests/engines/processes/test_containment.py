@@ -277,7 +277,7 @@ def test_without_control_groups_sessions_are_used_and_it_is_said(monkeypatch):
     monkeypatch.setattr(containment, "_version_1", lambda parent: None)
     monkeypatch.setattr(containment, "_version_2", lambda parent: None)
     chosen = choose("anything")
-    assert chosen.kind == "sessions (no writable control groups: limits are not enforced)"
+    assert chosen.kind == "sessions (no writable control groups: memory is weighed, limits of CPUs are not enforced)"
     assert (chosen.box("b", Resources()).gates, chosen.box("b", Resources()).note()) == ((), "")
 
 

@@ -151,9 +151,13 @@ class SlurmCluster:
         accounting: with slurmdbd, so that there is a `sacct`.
         min_job_age_s: for how long slurmctld keeps ended jobs.
         cpus: of each node, each with 1,000 MB of memory.
+        groups: the memory of jobs is held by control groups of version 1.
     """
 
-    def __init__(self, *, nodes: int = NODES, accounting: bool = True, min_job_age_s: int = 300, cpus: int = 4) -> None:
+    def __init__(
+        self, *, nodes: int = NODES, accounting: bool = True, min_job_age_s: int = 300, cpus: int = 4,
+        groups: bool = False,
+    ) -> None:  # fmt: skip
         need((*DAEMONS, *ACCOUNTING) if accounting else DAEMONS)
         self.folder = Path(tempfile.mkdtemp(prefix="penstock-slurm-"))
         self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
@@ -167,6 +171,8 @@ class SlurmCluster:
             **known, control=first, first=first + 2, last=first + 1 + nodes, nodes=nodes, accounting=accounted,
             min_job_age=min_job_age_s, cpus=cpus, memory=1000 * cpus,
         )  # fmt: skip
+        if groups:
+            conf = conf.replace("TaskPlugin=task/none", "TaskPlugin=task/cgroup")
         for name in ("munge", "state", "spool", "work"):
             (self.folder / name).mkdir()
         for name in self.nodes:
@@ -174,7 +180,7 @@ class SlurmCluster:
         self.folder.chmod(0o755)
         self._write("slurm.conf", conf)
         self._write("gres.conf", f"Name=gpu Type=a100 File={self.folder}/gpu[0-3]\n")
-        self._write("cgroup.conf", "CgroupPlugin=cgroup/v1\n")
+        self._write("cgroup.conf", "CgroupPlugin=cgroup/v1\n" + "ConstrainRAMSpace=yes\n" * groups)
         self._write("slurmdbd.conf", DBD.format(**known), 0o600)
         for number in range(4):
             (self.folder / f"gpu{number}").touch()

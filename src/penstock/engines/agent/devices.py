@@ -17,6 +17,7 @@ from penstock.core.messages.reports import HostFigures, NodeFigures, ReplicaKey,
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.measured import Measured
 from penstock.core.model.nodes import NodeSpec, OthersLoad
+from penstock.engines.agent.memory import MemoryWatch
 from penstock.engines.agent.replicas import Replicas
 from penstock.engines.agent.state_machine import DeviceNews
 from penstock.engines.processes import procfs
@@ -63,6 +64,7 @@ class NodeDevices:
         """Kept back: until that many samples have been taken, or that time (ms)."""
         self._notes: tuple[str, ...] = ()
         self._pids: dict[int, ReplicaKey] | None = None
+        self._memory = MemoryWatch(replicas)
         self._measured_file = folder / "measured"
         self._known = self._former()
         self._meter: Meter | None = None
@@ -80,6 +82,7 @@ class NodeDevices:
         Args:
             connected: whether a server hears what is reported.
         """
+        self._memory.turn(now_ms)
         if self._watch is None and (now_ms < self._check_at_ms or not self._begin(now_ms)):
             return None
         assert self._watch is not None

@@ -75,6 +75,13 @@ class Box(Protocol):
         """Return what the processes have used. Cheap: looks at nothing outside the box."""
         ...
 
+    def exceeded(self) -> str:
+        """Return that the processes hold more memory than their limit, in words; '' also where the kernel sees to it.
+
+        To be called now and then: it looks at the processes of the box alone.
+        """
+        ...
+
     def note(self) -> str:
         """Return the box's explanation of a death, or ''."""
         ...

@@ -25,6 +25,7 @@ from penstock.engines.processes.cgroup_files import (
     write,
     written,
 )
+from penstock.engines.processes.memory import Scale
 from penstock.engines.processes.procfs import Process, disk_bytes
 
 TOP = Path("/sys/fs/cgroup")
@@ -38,7 +39,7 @@ _MOUNTS = {"cpu": ("cpu", "cpu,cpuacct"), "cpuacct": ("cpuacct", "cpu,cpuacct")}
 
 class _BoxV1:
     def __init__(self, trees: dict[str, Path], name: str, limits: Resources, wanted: Iterable[str]) -> None:
-        self._limits = limits
+        self._limits, self._scale = limits, Scale(limits)
         self.mark = name
         used = [tree for tree in TREES if tree in wanted or (tree in trees and (trees[tree] / name).is_dir())]
         self.folders = {tree: trees[tree] / name for tree in used if tree in trees}
@@ -124,6 +125,9 @@ class _BoxV1:
             read_bytes=read_bytes,
             written_bytes=written_bytes,
         )
+
+    def exceeded(self) -> str:
+        return "" if "memory" in self.folders else self._scale.exceeded(self.pids())
 
     def note(self) -> str:
         memory = self.folders.get("memory")

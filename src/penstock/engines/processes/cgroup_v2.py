@@ -32,6 +32,7 @@ from penstock.engines.processes.cgroup_files import (
     write,
     written,
 )
+from penstock.engines.processes.memory import Scale
 from penstock.engines.processes.procfs import Process
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ def weight(shares: int) -> int:
 
 class _BoxV2:
     def __init__(self, folder: Path, limits: Resources) -> None:
-        self._folder, self._limits = folder, limits
+        self._folder, self._limits, self._scale = folder, limits, Scale(limits)
         self.mark = folder.name
         self.fresh = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
@@ -120,6 +121,9 @@ class _BoxV2:
             written_bytes=disks.get("wbytes"),
         )
 
+    def exceeded(self) -> str:
+        return "" if (self._folder / "memory.max").exists() else self._scale.exceeded(self.pids())
+
     def note(self) -> str:
         """The kernel counts the process that it chose twice when it ends the whole group."""
         events = counters(self._folder / "memory.events")
@@ -158,7 +162,9 @@ class CgroupV2:
 
     @property
     def kind(self) -> str:
-        without = [f"limits of {name} are not enforced" for name in self._missing]
+        without = [
+            "memory is weighed" if one == "memory" else f"limits of {one} are not enforced" for one in self._missing
+        ]
         without += [f"device files stay open: {self._open_files}"] if self._open_files else []
         return "cgroup v2" + (f" ({'; '.join(without)})" if without else "")
 

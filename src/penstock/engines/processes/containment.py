@@ -11,6 +11,7 @@ from penstock.engines.processes.cgroup_v1 import CgroupV1 as CgroupV1
 from penstock.engines.processes.cgroup_v1 import find as _version_1
 from penstock.engines.processes.cgroup_v2 import CgroupV2 as CgroupV2
 from penstock.engines.processes.cgroup_v2 import find as _version_2
+from penstock.engines.processes.memory import groups_of_slurm
 from penstock.engines.processes.sessions import SessionContainment
 
 KIND_VARIABLE = "PENSTOCK_BOXES"
@@ -20,5 +21,5 @@ KIND_VARIABLE = "PENSTOCK_BOXES"
 def choose(parent: str) -> Containment:
     """Return the strongest containment that this process can use; boxes go below `parent` (a path component)."""
     if os.environ.get(KIND_VARIABLE) == "sessions":
-        return SessionContainment(parent)
+        return SessionContainment(parent, groups_of_slurm())
     return _version_2(parent) or _version_1(parent) or SessionContainment(parent)

@@ -230,27 +230,55 @@ def tree_usage(leader: Process) -> Usage:
 
     Descendants whose parent has ended are not found: that would take a look at every process of the machine.
     """
-    if start_ticks(leader.pid) != leader.ticks:
+    seen = tree(leader)
+    if not seen:
         return Usage()
-    ticks = pages = 0
-    seen, left = {leader.pid}, [leader.pid]
-    while left and len(seen) <= TREE_MAX:
-        pid = left.pop()
-        fields = _stat(str(pid))
-        if fields is None:
-            continue
-        ticks += sum(map(int, fields[11:15]))
-        pages += int(fields[21])
-        children = {int(one) for task in _threads(pid) for one in _read(f"/proc/{pid}/task/{task}/children").split()}
-        left += children - seen
-        seen |= children
+    ticks = sum(sum(map(int, fields[11:15])) for pid in seen if (fields := _stat(str(pid))) is not None)
     read_bytes, written_bytes = disk_bytes(seen)
     return Usage(
         cpu_us=ticks * 1_000_000 // os.sysconf("SC_CLK_TCK"),
-        memory_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
+        memory_bytes=resident_bytes(seen),
         read_bytes=read_bytes,
         written_bytes=written_bytes,
     )
+
+
+def tree(leader: Process) -> set[int]:
+    """Return a process and its living descendants, those of parents that have ended left out; none where it is gone."""
+    if start_ticks(leader.pid) != leader.ticks:
+        return set()
+    seen, left = {leader.pid}, [leader.pid]
+    while left and len(seen) <= TREE_MAX:
+        pid = left.pop()
+        children = {int(one) for task in _threads(pid) for one in _read(f"/proc/{pid}/task/{task}/children").split()}
+        left += children - seen
+        seen |= children
+    return seen
+
+
+def resident_bytes(pids: Iterable[int]) -> int:
+    """Return the memory that processes have; what several of them share counts for each."""
+    return sum(map(_resident, pids))
+
+
+def _resident(pid: int) -> int:
+    fields = _stat(str(pid))
+    return int(fields[21]) * os.sysconf("SC_PAGE_SIZE") if fields is not None else 0
+
+
+def proportional_bytes(pids: Iterable[int]) -> int:
+    """Return the memory that processes have, of what is shared their parts: what they share among them counts once.
+
+    Of a process that may not be looked into all that it has. Source: smaps_rollup in proc(5).
+    """
+    return sum(_proportional(pid) for pid in pids)
+
+
+def _proportional(pid: int) -> int:
+    for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
+        if line.startswith(b"Pss:"):
+            return int(line.split()[1]) * 1024
+    return _resident(pid)
 
 
 def disk_bytes(pids: Iterable[int]) -> tuple[int, int]:

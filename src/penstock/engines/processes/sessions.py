@@ -1,4 +1,4 @@
-"""Boxes without control groups: by session and a mark in the environment, which every user may use."""
+"""Boxes without control groups of their own: by session and a mark in the environment, which every user may use."""
 
 import os
 import time
@@ -10,12 +10,15 @@ from penstock.core.model.jobs import WorkloadClass
 from penstock.core.model.resources import Resources
 from penstock.engines.processes import procfs
 from penstock.engines.processes.boxes import Box, Usage
+from penstock.engines.processes.memory import MemoryGroup, MemoryGroups, Scale
 from penstock.engines.processes.procfs import Living, Process
 
 LOOK_KEPT_S = 0.005
 """One look at all processes serves every session box for this long."""
 QUIET_LOOKS = 2
 """Scans in a row that must find no process: one can miss a process born in it to a parent that ends in it."""
+FORMER_LOOK_S = 5.0
+"""A look that is no older says which processes to weigh, besides those that descend from the first one."""
 DOUBT_MAX_S = 0.5
 """Time for which scans do not count because they find processes of unknown origin."""
 
@@ -29,29 +32,40 @@ class _Look(msgspec.Struct, frozen=True):
 
 
 class _SessionBox:
-    def __init__(self, containment: "SessionContainment", mark: str, leader: Process | None) -> None:
+    def __init__(
+        self,
+        containment: "SessionContainment",
+        mark: str,
+        limits: Resources,
+        leader: Process | None,
+        group: MemoryGroup | None,
+    ) -> None:
         self._containment, self.mark, self._leader = containment, mark, leader
+        self._group, self._scale = group, Scale(limits)
         self._since_s = time.monotonic()
         self._last: _Look | None = None
+        self._former: _Look | None = None
+        self._former_members: list[Living] = []
         self._quiet = 0
         self._doubted_s: float | None = None
         self._peak_bytes = 0
 
     @property
     def gates(self) -> tuple[str, ...]:
-        return ()
+        return (self._group.gate,) if self._group is not None else ()
 
     def lead(self, leader: Process) -> None:
         self._leader, self._since_s = leader, time.monotonic()
 
     def pids(self) -> list[int]:
-        """Return processes with the mark, or in the leader's session.
+        """Return processes with the mark, in the leader's session, or in the group.
 
         Called again and again, until it is certain that they are gone: see `empty`.
         """
         look = self._containment.look(self._since_s)
-        session = self._session()
-        inside = [p.pid for p in look.processes if p.mark == self.mark or p.session == session]
+        inside = [p.pid for p in self._members(look)]
+        if self._group is not None:
+            inside += set(self._group.pids()).difference(inside)
         if look is not self._last:
             self._last = look
             if inside:
@@ -59,6 +73,10 @@ class _SessionBox:
             else:
                 self._quiet = 0 if self._doubtful(look) else self._quiet + 1
         return inside
+
+    def _members(self, look: _Look) -> list[Living]:
+        session = self._session()
+        return [one for one in look.processes if one.mark == self.mark or one.session == session]
 
     def _doubtful(self, look: _Look) -> bool:
         """Return whether one of the processes may be ours.
@@ -100,15 +118,29 @@ class _SessionBox:
         if self._leader is None:
             return Usage()
         seen = procfs.tree_usage(self._leader)
+        if self._group is not None:
+            now, most = self._group.held()
+            return msgspec.structs.replace(seen, memory_bytes=now, memory_peak_bytes=most)
         if seen.memory_bytes is not None:
             self._peak_bytes = max(self._peak_bytes, seen.memory_bytes)
         return msgspec.structs.replace(seen, memory_peak_bytes=self._peak_bytes or None)
 
+    def exceeded(self) -> str:
+        """Orphans are weighed once a look has seen them, descendants of the leader at once."""
+        if self._group is not None or self._leader is None:
+            return ""
+        former = self._containment.former_look()
+        if former is not self._former:
+            self._former, self._former_members = former, self._members(former)
+        there = {one.pid for one in self._former_members if procfs.start_ticks(one.pid) == one.ticks}
+        return self._scale.exceeded(procfs.tree(self._leader) | there)
+
     def note(self) -> str:
-        return ""
+        return self._group.note() if self._group is not None else ""
 
     def remove(self) -> None:
-        """Nothing was made."""
+        if self._group is not None:
+            self._group.remove()
 
 
 class SessionContainment:
@@ -117,12 +149,11 @@ class SessionContainment:
     Args:
         parent: part of the mark, as groups have it in their path: another cluster on this machine may have a node of
             the same name, and a job of the same number.
+        groups: makes groups for the memory of boxes; None: it is weighed.
     """
 
-    kind = "sessions (no writable control groups: limits are not enforced)"
-
-    def __init__(self, parent: str) -> None:
-        self._parent = parent
+    def __init__(self, parent: str, groups: MemoryGroups | None = None) -> None:
+        self._parent, self._groups = parent, groups
         self._look = _Look(float("-inf"), float("-inf"), ())
         self._marks: dict[tuple[int, int], str] = {}
 
@@ -136,7 +167,13 @@ class SessionContainment:
         workload_class: WorkloadClass = "training",
         cpus: Sequence[int] = (),
     ) -> Box:
-        return _SessionBox(self, f"{self._parent}/{name}", leader)
+        group = self._groups.group(name, limits) if self._groups is not None else None
+        return _SessionBox(self, f"{self._parent}/{name}", limits, leader, group)
+
+    @property
+    def kind(self) -> str:
+        memory = "memory is weighed" if self._groups is None else "memory in groups of the allocation's"
+        return f"sessions (no writable control groups: {memory}, limits of CPUs are not enforced)"
 
     def share_cpus(self, cpus: Iterable[int], own: Collection[str]) -> bool:
         return False
@@ -149,6 +186,11 @@ class SessionContainment:
             self._look = _Look(begun_s, time.monotonic(), processes)
             self._marks = {(p.pid, p.ticks): p.mark for p in processes if p.mark}
         return self._look
+
+    def former_look(self) -> _Look:
+        """Return a look that may be some seconds old."""
+        now_s = time.monotonic()
+        return self.look(now_s - FORMER_LOOK_S) if self._look.ended_s < now_s - FORMER_LOOK_S else self._look
 
     def _as_known(self, process: Living) -> Living:
         """Return a process that has no environment now as the last look knew it: most are merely about to end."""

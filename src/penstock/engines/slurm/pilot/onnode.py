@@ -27,6 +27,7 @@ from penstock.engines.agent.journal import replay
 from penstock.engines.processes import procfs
 from penstock.engines.processes.boxes import Box, kill_inside
 from penstock.engines.processes.containment import KIND_VARIABLE
+from penstock.engines.processes.memory import groups_of_slurm
 from penstock.engines.processes.procfs import Process
 from penstock.engines.processes.sessions import SessionContainment
 from penstock.engines.slurm.pilot.marks import key_file, over_mark
@@ -142,7 +143,8 @@ def held_devices(said: Mapping[str, str]) -> list[int]:
 def without_slurm(said: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the agent: that of the allocation without Slurm's variables.
 
-    Boxes are sessions, for a group of ours would lie outside of those by which Slurm limits and ends the allocation.
+    Boxes are sessions, for a group of ours would lie outside of those by which Slurm limits and ends the allocation;
+    their memory has groups within Slurm's where that is possible (`processes/memory.py`).
     """
     kept = {name: value for name, value in said.items() if name in KEPT_OF_SLURM or not name.startswith(DROPPED)}
     return {**kept, KIND_VARIABLE: "sessions"}
@@ -218,7 +220,11 @@ class Warden:
     def _nothing_left(self) -> bool:
         """Kill what is left of the replicas; return whether nothing is."""
         empty = [kill_inside(box) for box in self._boxes()]
-        return all(empty)
+        if not all(empty):
+            return False
+        for box in self._boxes():
+            box.remove()
+        return True
 
     def _boxes(self) -> list[Box]:
         """Return the boxes of all replicas that were not over: always the same, for they count their looks."""
@@ -226,7 +232,8 @@ class Warden:
             self._left = []
             for folder in self._folders():
                 with contextlib.suppress(OSError, ValueError, KeyError, msgspec.MsgspecError):
-                    sessions = SessionContainment(json.loads((folder / "agent.json").read_bytes())["box_parent"])
+                    parent = json.loads((folder / "agent.json").read_bytes())["box_parent"]
+                    sessions = SessionContainment(parent, groups_of_slurm())
                     for known in replay(folder / "journal").values():
                         leader = Process(known.pid, known.ticks) if known.pid else None
                         self._left.append(sessions.box(f"{folder.name}.{known.key}", known.limits, leader))
