@@ -311,7 +311,7 @@ class Controller:
             case msg.AskCheckpoint():
                 problem = requests.may_ask_checkpoint(self.state, request.job_id)
                 return Refusal("conflict", (problem,)) if problem else msg.Done()
-            case msg.Drain() | msg.NoteNodeLeaves():
+            case msg.Drain() | msg.NoteNodeLeaves() | msg.RemoveNodes():
                 return msg.Done(single.drained(tx, request))
             case msg.ChangeDevice():
                 return single.device_changed(tx, request)
@@ -421,8 +421,8 @@ class Controller:
     def _time_passed(self, tx: Transaction) -> None:
         now_ms = self._clock.monotonic_ms()
         for name, lease in self.leases.expire(now_ms):
-            node = self.state.nodes[name]
-            if node.state != "lost" and node.incarnation == lease.incarnation:
+            node = self.state.nodes.get(name)
+            if node is not None and node.state != "lost" and node.incarnation == lease.incarnation:
                 heard_ms = tx.now_ms - (now_ms - lease.heard_ms)
                 reports.lose_node(tx, name, "no heartbeat within its lease", heard_ms)
         reports.on_time(tx)

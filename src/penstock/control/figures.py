@@ -85,11 +85,11 @@ class FigureBook:
         Args:
             nodes: those that are known.
         """
-        if node not in nodes:
+        if (known := nodes.get(node)) is None:
             return
         if len(self._nodes) > len(nodes):
             self._keep(nodes)
-        count = len(nodes[node].spec.devices)
+        count = len(known.spec.devices)
         devices = {one.index: one for one in figures.devices[:count] if 0 <= one.index < count and _possible(one)}
         notes = [note[:TEXT_MAX_CHARS] for note in figures.notes[:NOTES_MAX]]
         with self._lock:

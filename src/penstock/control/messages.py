@@ -63,6 +63,13 @@ class Drain(msgspec.Struct, frozen=True):
     """As of `Cancel`, of the node."""
 
 
+class RemoveNodes(msgspec.Struct, frozen=True):
+    """Take nodes that are over from the list: those of them that are lost, and where no attempt has a place."""
+
+    nodes: tuple[NodeName, ...]
+    reason: str
+
+
 class NoteNodeLeaves(msgspec.Struct, frozen=True):
     """Log when a node will go."""
 
@@ -150,6 +157,7 @@ Request = (
     NoteCapacity
     | NoteAccess
     | NoteNodeLeaves
+    | RemoveNodes
     | Submit
     | SeenStart
     | Cancel

@@ -8,7 +8,7 @@ from typing import assert_never
 from penstock.control import messages as msg
 from penstock.core.lifecycle import quota_alerts, requests, versions
 from penstock.core.lifecycle.device_health import close_by_hand, has_device, open_by_hand
-from penstock.core.lifecycle.draining import drain
+from penstock.core.lifecycle.draining import drain, remove_over
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.requests import Refusal
 from penstock.core.model.events import CapacityRequested, JobProtected, NodeLeaveNoted
@@ -27,10 +27,12 @@ def refused(state: State, request: msg.Request) -> Refusal | None:
     return Refusal(changed.code, (changed,)) if changed is not None else None
 
 
-def drained(tx: Transaction, request: msg.Drain | msg.NoteNodeLeaves) -> bool:
-    """Close a node, open it again, or note when it goes; return whether there is such a node."""
+def drained(tx: Transaction, request: msg.Drain | msg.NoteNodeLeaves | msg.RemoveNodes) -> bool:
+    """Close a node, open it again, note when it goes, or that it is over; return whether there is such a node."""
     if isinstance(request, msg.NoteNodeLeaves):
         return _leave_noted(tx, request)
+    if isinstance(request, msg.RemoveNodes):
+        return bool(remove_over(tx, request.nodes, request.reason))
     return drain(
         tx,
         request.node,

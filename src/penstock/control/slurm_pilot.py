@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -41,6 +41,8 @@ PILOT = UserName("pilot")
 """Configures what a pilot needs."""
 KEY_VALID_MS = 30 * 86_400_000
 """An ask may wait for weeks in Slurm's queue."""
+CLEARED_MAX = 1_000
+"""Nodes that are taken from the list at once."""
 
 
 class Service(Protocol):
@@ -174,6 +176,15 @@ class PilotJobs:
     def remove(self, name: NodeName) -> None:
         self._leaves.pop(name, None)
         self._joining.remove(name)
+
+    def clear(self, kept: Collection[NodeName]) -> None:
+        nodes = self._service.controller.state.nodes.copy()
+        over = [
+            name for name, node in nodes.items()
+            if node.spec.engine == ENGINE and node.state == "lost" and name not in kept
+        ]  # fmt: skip
+        if over:
+            self._ask(msg.RemoveNodes(tuple(over[:CLEARED_MAX]), "its allocation in Slurm is over"))
 
     def note(self, missing: Sequence[Missing], text: str, *, accepted: bool) -> None:
         self._ask(msg.NoteCapacity(tuple(missing), accepted, text))

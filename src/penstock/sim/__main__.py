@@ -73,6 +73,7 @@ EXPECTED_PROBES = (
     "hands_release",
     "hands_requeue",
     "hands_edit",
+    "node_removed",
     "stopped_requeued",
     "stopped_device_failed",
     "device_ended_a_program",

@@ -1132,6 +1132,7 @@ export type JobDestination = {
   channel: "command" | "own" | "slack" | "webhook";
   to?: string;
   secret?: string;
+  signed_by?: string;
 };
 
 /** A job that waits longer or shorter than under the rules in force; 0 where it never starts or ends. */
@@ -1750,6 +1751,13 @@ export type NodeRegistered = {
   incarnation: string;
 };
 
+/** A lost node is no longer listed: what had lent it is over, and no attempt has a place there. */
+export type NodeRemoved = {
+  type: "NodeRemoved";
+  node: string;
+  reason: string;
+};
+
 /** A node takes no new work of a tenant, whose jobs claimed too often that it fails. */
 export type NodeShut = {
   type: "NodeShut";
@@ -2179,7 +2187,7 @@ export type RankView = {
 export type Record = {
   seq: number;
   time_ms: number;
-  event: LeaderElected | ConfigChanged | NodeRegistered | NodeReady | NodeLost | NodeDrainChanged | NodeStruck | OthersLoadChanged | NodeLeaveNoted | HostLoadNoted | NodeShut | NodeChecked | DeviceClosed | DeviceCleared | DeviceOpened | InstancesChanged | JobSubmitted | RunTimesPredicted | StartsEstimated | CapacityRequested | JobCancelRequested | JobHeld | JobReleased | JobProtected | JobRequeueRequested | JobEdited | AttemptAllocated | BatchChosen | ReplicaStarted | ReplicaExited | AttemptStopRequested | DeviceShared | DeviceShareEnded | ReplicaFrozen | AttemptSuspended | AttemptResumed | CheckpointSaved | CheckpointAbandoned | JobResumed | ProgressNoted | HangFound | IdleNoted | SaveSignalNoted | UseNoted | AttemptEnded | JobRequeued | JobFinished | CreditAdded | CreditExpired | UsagePosted | InvoiceIssued | InvoicePaid | MoneyReversed | TenantHeld | TenantReleased | SpendingNoted | QuotaNoted | TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved | ScheduleSet | ScheduleFired | SchedulePaused | ScheduleResumed | ScheduleRemoved;
+  event: LeaderElected | ConfigChanged | NodeRegistered | NodeReady | NodeLost | NodeRemoved | NodeDrainChanged | NodeStruck | OthersLoadChanged | NodeLeaveNoted | HostLoadNoted | NodeShut | NodeChecked | DeviceClosed | DeviceCleared | DeviceOpened | InstancesChanged | JobSubmitted | RunTimesPredicted | StartsEstimated | CapacityRequested | JobCancelRequested | JobHeld | JobReleased | JobProtected | JobRequeueRequested | JobEdited | AttemptAllocated | BatchChosen | ReplicaStarted | ReplicaExited | AttemptStopRequested | DeviceShared | DeviceShareEnded | ReplicaFrozen | AttemptSuspended | AttemptResumed | CheckpointSaved | CheckpointAbandoned | JobResumed | ProgressNoted | HangFound | IdleNoted | SaveSignalNoted | UseNoted | AttemptEnded | JobRequeued | JobFinished | CreditAdded | CreditExpired | UsagePosted | InvoiceIssued | InvoicePaid | MoneyReversed | TenantHeld | TenantReleased | SpendingNoted | QuotaNoted | TokenIssued | TokenRevoked | SecretSet | SecretRemoved | AccessNoted | NotificationSet | NotificationRemoved | ScheduleSet | ScheduleFired | SchedulePaused | ScheduleResumed | ScheduleRemoved;
 };
 
 /** What one replica needs on its node. */

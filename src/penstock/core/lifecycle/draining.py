@@ -1,7 +1,9 @@
 """Draining: nodes that a person closes for new work; their jobs run to their end, or are asked to move."""
 
+from collections.abc import Iterable
+
 from penstock.core.lifecycle.transaction import Transaction
-from penstock.core.model.events import AttemptStopRequested, NodeDrainChanged
+from penstock.core.model.events import AttemptStopRequested, NodeDrainChanged, NodeRemoved
 from penstock.core.model.ids import NodeName, UserName
 
 
@@ -20,6 +22,18 @@ def drain(
     if on and evict:
         clear(tx, node)
     return True
+
+
+def remove_over(tx: Transaction, nodes: Iterable[NodeName], reason: str) -> list[NodeName]:
+    """Take from the list what of these nodes is lost and has no place of an attempt; return which. May be repeated."""
+    known = tx.state.nodes
+    lost = {name for name in nodes if name in known and known[name].state == "lost"}
+    if lost:
+        attempts = (job.attempt for job in tx.state.indexes.active.values() if job.attempt is not None)
+        lost -= {replica.place.node for attempt in attempts for replica in attempt.replicas}
+    for name in sorted(lost):
+        tx.emit(NodeRemoved(name, reason))
+    return sorted(lost)
 
 
 def clear(tx: Transaction, node: NodeName) -> None:

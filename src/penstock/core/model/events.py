@@ -44,6 +44,7 @@ from penstock.core.model.node_events import NodeLeaveNoted as NodeLeaveNoted
 from penstock.core.model.node_events import NodeLost as NodeLost
 from penstock.core.model.node_events import NodeReady as NodeReady
 from penstock.core.model.node_events import NodeRegistered as NodeRegistered
+from penstock.core.model.node_events import NodeRemoved as NodeRemoved
 from penstock.core.model.node_events import NodeShut as NodeShut
 from penstock.core.model.node_events import NodeStruck as NodeStruck
 from penstock.core.model.node_events import OthersLoadChanged as OthersLoadChanged
@@ -351,6 +352,7 @@ AnyEvent = (
     | NodeRegistered
     | NodeReady
     | NodeLost
+    | NodeRemoved
     | NodeDrainChanged
     | NodeStruck
     | OthersLoadChanged

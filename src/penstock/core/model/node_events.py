@@ -27,6 +27,16 @@ class NodeLost(Event, tag=True, frozen=True, omit_defaults=True):
     """When the server last heard of it (unix ms): the failure is not earlier. 0: not known."""
 
 
+class NodeRemoved(Event, tag=True, frozen=True, omit_defaults=True):
+    """A lost node is no longer listed: what had lent it is over, and no attempt has a place there.
+
+    If a node of this name registers later, it is a new one.
+    """
+
+    node: NodeName
+    reason: str
+
+
 class NodeDrainChanged(Event, tag=True, frozen=True, omit_defaults=True):
     """A node was closed to new work, or opened again."""
 

@@ -4,8 +4,11 @@ from msgspec.structs import replace
 
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import CHECKED_BY, SHUT_TO_MAX, STRIKES_KEPT, HostLoad, Node, OthersLoad, Strike
-from penstock.core.model.ids import UserName
+from penstock.core.model.errors import BrokenInvariant
+from penstock.core.model.ids import NodeName, UserName
 from penstock.core.state import devices, tables
+from penstock.core.state.copy_on_write import ByNode
+from penstock.core.state.indexes import Indexes
 
 
 def registered(node: Node | None, event: ev.NodeRegistered, time_ms: int) -> Node:
@@ -54,6 +57,23 @@ def changed(node: Node, event: NodeChange, time_ms: int) -> Node:
             return devices.cleared(node, event, time_ms)
         case ev.DeviceOpened():
             return devices.opened(node, event, time_ms)
+
+
+def removed(nodes: dict[NodeName, Node], indexes: Indexes, event: ev.NodeRemoved) -> None:
+    """Forget a lost node. Raises: BrokenInvariant when it is not lost, or holds something."""
+    name, load = event.node, indexes.loads.get(event.node)
+    if nodes[name].state != "lost" or (load is not None and load.replicas):
+        raise BrokenInvariant(f"node {name} is removed: it is {nodes[name].state}, and holds {load}")
+    del nodes[name]
+    indexes.loads.pop(name, None)
+    indexes.nodes = {known: node for known, node in indexes.nodes.items() if known != name}
+    indexes.free = ByNode((known, indexes.free[known]) for known in indexes.nodes)
+    for names in (indexes.evicted_later, indexes.leaving, indexes.with_closed):
+        names.discard(name)
+    indexes.emptied = None
+    indexes.never_fits.clear()
+    indexes.apart.clear()
+    indexes.changes = []  # each follower of the former list looks at every node
 
 
 def _kept(strikes: tuple[Strike, ...]) -> tuple[Strike, ...]:

@@ -31,7 +31,7 @@ from penstock.core.state.image import Image as Image
 from penstock.core.state.indexes import Indexes
 from penstock.core.state.live_jobs import LiveJobs
 from penstock.core.state.model_speeds import ModelSpeeds
-from penstock.core.state.nodes import NodeChange, changed, registered
+from penstock.core.state.nodes import NodeChange, changed, registered, removed
 from penstock.core.state.past_runs import PastRuns
 from penstock.core.state.powers import Powers
 from penstock.core.state.quota_notes import QuotaNotes
@@ -199,6 +199,8 @@ class State:
                 self._put_node(registered(self.nodes.get(event.spec.name), event, record.time_ms))
             case ev.NodeLost():
                 self._node_lost(event, record)
+            case ev.NodeRemoved():
+                removed(self.nodes, self.indexes, event)
             case ev.TokenIssued() | ev.TokenRevoked():
                 self.tokens.apply(event)
             case ev.SecretSet() | ev.SecretRemoved():
@@ -406,10 +408,8 @@ class State:
         tables.job_step(job.state, event.state)
         if job.state == "waiting":
             self.indexes.job_left_queue(job)
-        if event.state == "succeeded":
-            self.finished_ok += 1
-        else:
-            self.finished_bad += 1
+        self.finished_ok += event.state == "succeeded"
+        self.finished_bad += event.state != "succeeded"
         del self.jobs[job.id]
         self.schedules.job_over(job)
         dependants, known = self.indexes.dependants, dict[int, tuple[JobId, ...]]()
@@ -433,8 +433,7 @@ class State:
 
     def _node_lost(self, event: ev.NodeLost, record: ev.Record) -> None:
         node = self.nodes[event.node]
-        state = tables.node_step(node.state, "lost")
-        self._put_node(replace(node, state=state, lost_ms=record.time_ms))
+        self._put_node(replace(node, state=tables.node_step(node.state, "lost"), lost_ms=record.time_ms))
         info = ExitInfo(problem=f"node {event.node} was lost: {event.reason}")
         for job_id, rank in sorted(self.indexes.load(event.node).replicas):
             job = self.jobs[job_id]

@@ -36,7 +36,7 @@ from penstock.server.tables import (
     page_of,
     yes_or_no,
 )
-from penstock.server.views.cluster import node_view, whole_node_view
+from penstock.server.views.cluster import node_view, node_views, whole_node_view
 
 OF_SIGHT = frozenset({"drain_reason", "devices", "jobs", "shut_to", "at", "address"})
 """Fields that depend on who asks."""
@@ -98,7 +98,9 @@ class NodeEntries:
         """Return all nodes by name."""
         found, kept = [], {}
         for name, node in sorted(state.nodes.copy().items()):
-            free = state.indexes.free[name]  # before the load, which changes first
+            free = state.indexes.free.get(name)  # before the load, which changes first
+            if free is None:
+                continue  # it was removed meanwhile
             known = self._kept.get(name)
             if known is None or known[0] is not node or known[1] is not free:
                 load = state.indexes.loads.get(name)
@@ -226,7 +228,7 @@ def node_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
 
 def _listed(state: State, entries: NodeEntries, connected: set[NodeName], who: Scope, query: ListQuery) -> Response:
     page = page_of(NODES, query, entries.of(state))
-    views = [node_view(state, one.name, connected=one.name in connected, scope=who) for one in page.rows]
+    views = node_views(state, (one.node.spec.name for one in page.rows), connected, who)
     totals = dict(Counter(one.state for one in page.matching))
     return answer_with(NODES, query, api.NodeList(views, totals, model_totals(page.matching)), page)
 

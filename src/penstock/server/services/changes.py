@@ -26,7 +26,7 @@ from penstock.core.state.pending import PendingClasses
 from penstock.server.backend import Backend
 from penstock.server.http.responses import ApiError
 from penstock.server.http.turns import for_all
-from penstock.server.views.cluster import cluster_view, node_view
+from penstock.server.views.cluster import cluster_view, node_views
 from penstock.server.views.jobs import finished_views
 
 GATHER_S = 0.5
@@ -263,9 +263,8 @@ class ChangeFeed:
             changes = replace(changes, jobs=self._job_views(jobs or (), scope), jobs_anew=jobs is None)
         if "nodes" in topics:
             nodes = _joined([batch.nodes for batch in batches], NODES_MAX)
-            here = [name for name in sorted(nodes or ()) if name in state.nodes]
-            views = [node_view(state, name, connected=name in connected, scope=scope) for name in here]
-            gone = [str(name) for name in sorted(nodes or ()) if name not in state.nodes]
+            views = node_views(state, sorted(nodes or ()), connected, scope)
+            gone = sorted({str(name) for name in nodes or ()}.difference(view.name for view in views))
             changes = replace(changes, nodes=views, nodes_gone=gone, nodes_anew=nodes is None)
         if "counts" in topics:
             changes = replace(changes, counts=counts_of(self._backend, scope))

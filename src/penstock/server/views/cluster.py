@@ -1,6 +1,6 @@
 """The cluster, its nodes and alerts as the API shows them to a caller."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -65,6 +65,18 @@ def node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) ->
         not_promised=[NotPromisedView(one.name, one.text) for one in not_promised(node.spec)],
         links=_links(free.shape) if any(device.links for device in node.spec.devices) else {},
     )
+
+
+def node_views(state: State, names: Iterable[NodeName], connected: set[NodeName], scope: Scope) -> list[api.NodeView]:
+    """Return the views of those nodes that are still there: the control loop may remove some meanwhile."""
+    found = []
+    for name in names:
+        try:
+            found.append(node_view(state, name, connected=name in connected, scope=scope))
+        except KeyError:
+            if name in state.nodes:
+                raise
+    return found
 
 
 def whole_node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) -> api.NodeView:

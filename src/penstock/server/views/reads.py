@@ -36,9 +36,9 @@ LOOKED_MAX = 20_000
 PAGE_MAX_BYTES = 8 * 2**20
 """A page of records ends where it is larger."""
 TENANTS_KEPT = 100_000
-_OF_ALL = (ev.LeaderElected, ev.NodeRegistered, ev.NodeReady, ev.NodeLost, ev.NodeDrainChanged, ev.NodeStruck,
-           ev.NodeChecked, ev.OthersLoadChanged, ev.NodeLeaveNoted, ev.HostLoadNoted, ev.DeviceClosed, ev.DeviceCleared,
-           ev.DeviceOpened, ev.InstancesChanged)  # fmt: skip
+_OF_ALL = (ev.LeaderElected, ev.NodeRegistered, ev.NodeReady, ev.NodeLost, ev.NodeRemoved, ev.NodeDrainChanged,
+           ev.NodeStruck, ev.NodeChecked, ev.OthersLoadChanged, ev.NodeLeaveNoted, ev.HostLoadNoted, ev.DeviceClosed,
+           ev.DeviceCleared, ev.DeviceOpened, ev.InstancesChanged)  # fmt: skip
 """What happens to the machines that all share."""
 _OF_NOBODY = (ev.ConfigChanged, ev.RunTimesPredicted, ev.StartsEstimated, ev.CapacityRequested)
 """Events about many tenants at once."""

@@ -71,6 +71,8 @@ class Claims:
                     shut.add(event.node)
                     if event.tenant != self.tenant:
                         yield f"{event.node} was shut to tenant {event.tenant}, which claimed nothing"
+                case ev.NodeRemoved():
+                    shut.discard(event.node)
                 case ev.NodeChecked():
                     self._world.probe("claims_cleared" if event.passed else "claims_confirmed")
                     (failed.discard if event.passed else failed.add)(event.node)

@@ -1,11 +1,12 @@
-"""Users who hold, release, requeue and edit jobs, in some worlds; what they hold they release in the end."""
+"""Users who hold, release, requeue and edit jobs, in some worlds, and clear the list of lost nodes; what they hold
+they release in the end."""
 
 import random
 from collections.abc import Callable
 
 from penstock.control import messages as msg
 from penstock.core.model.actions import JobAction, JobChange
-from penstock.core.model.ids import JobId, QueueName, UserName
+from penstock.core.model.ids import JobId, NodeName, QueueName, UserName
 from penstock.sim.world.ground import Ground
 
 ACTIONS: tuple[JobAction, ...] = ("hold", "hold", "release", "requeue", "requeue_hold", "edit", "edit")
@@ -21,6 +22,7 @@ CHANGES = (
 )
 """None of them changes how a job ends: that is checked against its program."""
 AGAIN_MS = 3_000
+CLEARINGS = 6
 USER = UserName("u")
 
 
@@ -35,12 +37,15 @@ class Hands:
     def __init__(self, world: Ground, known: Callable[[], list[JobId]]) -> None:
         self._world, self._known = world, known
         self._rng = random.Random(f"{world.seed} hands")
+        self._clearings = random.Random(f"{world.seed} clearings")
 
     def plan(self, over_ms: int) -> None:
         """Spread actions over a time; after it all that is held is released."""
         for _ in range(self._rng.randint(3, 16)):
             self._world.agenda.after(self._rng.randint(1, over_ms), self._act)
         self._world.agenda.after(over_ms + 1, self._release_all)
+        for _ in range(CLEARINGS):
+            self._world.agenda.after(self._clearings.randint(1, over_ms), self._clear)
 
     def _act(self) -> None:
         known, rng = sorted(self._known()), self._rng
@@ -55,6 +60,17 @@ class Hands:
                 self._world.probe(f"hands_{action}")
 
         self._world.server.ask(msg.ChangeJobs(action, some, USER, change), on_reply)
+
+    def _clear(self) -> None:
+        """Take the nodes that are lost from the list, as if what lent them was over; those that come back are new."""
+
+        def on_reply(reply: msg.Reply) -> None:
+            if isinstance(reply, msg.Done) and reply.found:
+                self._world.probe("node_removed")
+
+        if self._world.server is not None:
+            names = tuple(NodeName(name) for name in sorted(self._world.nodes))
+            self._world.server.ask(msg.RemoveNodes(names, "over"), on_reply)
 
     def _release_all(self) -> None:
         """Release what is held, until the server says so."""

@@ -164,6 +164,8 @@ class _Check:
                 closed_ms = self._closed.pop(place, now_ms)
                 if any(begun <= closed_ms and now_ms < ended for begun, ended in self._past.get(place, ())):
                     yield f"device {place} was opened by {event.by} though it has been ill since it was closed"
+            case ev.NodeRemoved():
+                self._closed = {place: at_ms for place, at_ms in self._closed.items() if place[0] != event.node}
             case ev.AttemptAllocated():
                 yield from self._allocated(event)
             case ev.ReplicaExited():

@@ -40,6 +40,10 @@ def training(server: Flying, steps: int = 300, **more: object) -> int:
     return server.run(command, env=env, grace="10s", **more)
 
 
+def listed(server: Flying) -> list[str]:
+    return sorted(node.name for node in server.client.nodes())
+
+
 def test_a_gang_runs_over_two_allocations(server):
     job = server.run("echo $RANK of $WORLD_SIZE", cpus=4, replicas=2, topology="spread")
     view = server.wait_state(job, "succeeded")
@@ -84,7 +88,10 @@ def test_a_cancelled_allocation_is_lost_at_once_and_its_job_goes_on_elsewhere(se
     (number,) = server.allocations()
     slurm.run("scancel", number)
     until(lambda: server.client.job(job).attempt == 2, "another attempt", 60)
-    server.wait_state(job, "succeeded")
+    until(lambda: number not in {name.split("-")[1] for name in listed(server)}, "its node is listed no more", 30)
+    view = server.wait_state(job, "succeeded")
+    assert {name.split("-")[1] for name in listed(server)} == {view.nodes[0].split("-")[1]}
+    assert server.client.attempts(job).attempts[0].nodes == [f"slurm-{number}-0"]
     assert not left(server.root)
 
 

@@ -108,6 +108,7 @@ class SlurmPilot:
         now_s = time.time()
         declared = await asyncio.to_thread(self._server.declared)
         self._fleet.see(jobs, declared, now_s)
+        self._server.clear(declared)
         nodes = self._server.nodes()
         for one in list(self._fleet.lent.values()):
             await self._look_after(one, nodes, now_s)

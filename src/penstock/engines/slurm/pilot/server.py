@@ -1,6 +1,6 @@
 """The server as the pilot sees it; `control/slurm_pilot.py` is what stands behind it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.core.model.gang import GangAsk
@@ -74,6 +74,11 @@ class PilotServer(Protocol):
 
     def remove(self, name: NodeName) -> None:
         """Let a node join no more: its name is not used again."""
+        ...
+
+    def clear(self, kept: Collection[NodeName]) -> None:
+        """Take from the list the lost nodes of the pilot but `kept`: their allocations are over. May be repeated: of
+        those on which an attempt still has a place the list is cleared later."""
         ...
 
     def note(self, missing: Sequence[Missing], text: str, *, accepted: bool) -> None:
