@@ -1,6 +1,7 @@
 """The first stage of a request: authentication, then its turn."""
 
 import asyncio
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ TOKEN_MAX = 512
 """Characters of a token; ours have 47, sessions about 250."""
 PIECE_BYTES = 131_072
 """Of an answer, which are sent in one pass of the event loop."""
+READING = ("GET", "HEAD", "OPTIONS")
 _SCOPE = "penstock.scope"
 
 
@@ -58,7 +60,9 @@ class Door:
             await problem(error)(scope, receive, send)
             return
         scope[_SCOPE] = scope_of_token(self._backend, token) if waited else found  # it may be revoked by now
-        await self._app(scope, receive, partial(send_in_pieces, send))
+        changes = nullcontext() if scope["method"] in READING else self._backend.pools.precedence.change()
+        with changes:
+            await self._app(scope, receive, partial(send_in_pieces, send))
 
 
 async def send_in_pieces(send: Send, message: Message) -> None:

@@ -1,6 +1,7 @@
 """The server's threads, by the kind of their work. Each kind has its own, so that no kind waits for another."""
 
 from penstock.core.order.turns import WaitingLimit
+from penstock.server.http.precedence import Precedence
 from penstock.server.http.turns import Crowd, Lane, WorkerPool
 
 ASIDE = "penstock-aside"
@@ -16,11 +17,12 @@ class Pools:
     """
 
     def __init__(self) -> None:
-        self.crowd = Crowd()
+        self.crowd, self.precedence = Crowd(), Precedence()
+        before = self.precedence
         short, long = Lane(self.crowd), Lane(self.crowd)
-        self.reads = WorkerPool(f"{ASIDE}-reads", 3, WaitingLimit(user=256, tenant=512, total=4_096), short)
+        self.reads = WorkerPool(f"{ASIDE}-reads", 3, WaitingLimit(user=256, tenant=512, total=4_096), short, before)
         """Work of some milliseconds: pages, rows of the log, pieces of outputs."""
-        self.heavy = WorkerPool(f"{ASIDE}-heavy", 2, WaitingLimit(user=8, tenant=16, total=128), long)
+        self.heavy = WorkerPool(f"{ASIDE}-heavy", 2, WaitingLimit(user=8, tenant=16, total=128), long, before)
         """Work that may take seconds: folds of the whole log, documents."""
 
         self.intake = WorkerPool(f"{ASIDE}-intake", 1, WaitingLimit(user=4, tenant=8, total=64), long)

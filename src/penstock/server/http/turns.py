@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from penstock.control.inbox import SERVER
 from penstock.core.model.access import Scope
 from penstock.core.order.turns import FairQueue, Submitter, TooManyWaiting, WaitingLimit
+from penstock.server.http.precedence import Precedence, is_change
 from penstock.server.http.responses import ApiError
 
 P = ParamSpec("P")
@@ -49,6 +50,7 @@ def for_all() -> None:
     """Let what follows in this task be the server's own: several callers share it."""
     calling.set(SERVER)
     is_gone.set(_never)
+    is_change.set(False)
 
 
 def caller_of(scope: Scope) -> Submitter:
@@ -194,6 +196,7 @@ class _Work(NamedTuple):
     answered: asyncio.Future[Any]
     function: Callable[[], Any]
     is_gone: Callable[[], bool]
+    of_change: bool
 
 
 class WorkerPool:
@@ -202,13 +205,21 @@ class WorkerPool:
     Where there are several threads, no tenant has all of them: another need not wait for what has begun.
     """
 
-    def __init__(self, name: str, threads: int, share: WaitingLimit, lane: Lane) -> None:
-        self._threads, self._lane = threads, lane
+    def __init__(
+        self, name: str, threads: int, share: WaitingLimit, lane: Lane, precedence: Precedence | None = None
+    ) -> None:
+        self._threads, self._lane, self._precedence = threads, lane, precedence
         lane.pools.append(self)
+        if precedence is not None:
+            precedence.fills.append(self.fill)
         self.begun: Counter[str] = Counter()
         """Pieces of work of each tenant that have a thread."""
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._queue: FairQueue[_Work] = FairQueue(share)
+        self._since_s = 0.0
+        """Since when something is in the queue."""
+        self._of_changes = 0
+        """Pieces of work in the queue that changes wait for."""
         self._busy = 0
         self._closed = False
 
@@ -223,10 +234,13 @@ class WorkerPool:
         answered: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         try:
             caller = calling.get()
-            work = _Work(caller.tenant, answered, partial(function, *args, **kwargs), is_gone.get())
+            work = _Work(caller.tenant, answered, partial(function, *args, **kwargs), is_gone.get(), is_change.get())
+            if not self._queue and self._precedence is not None:
+                self._since_s = self._precedence.now_s()
             self._queue.put(caller, work)
         except TooManyWaiting as error:
             raise overloaded(error) from error
+        self._of_changes += work.of_change
         self.fill()
         return await answered
 
@@ -244,11 +258,14 @@ class WorkerPool:
         loop = asyncio.get_running_loop()
         most = max(1, self._threads - 1)
         while self._queue and self._busy < self._threads:
+            if self._precedence is not None and not self._of_changes and self._precedence.holds(self._since_s):
+                return
             full = {tenant for tenant, count in self.begun.items() if count >= most}
             try:
                 work = self._queue.take(full | self._lane.full())
             except IndexError:
                 return  # left for other tenants
+            self._of_changes -= work.of_change
             if work.answered.done():  # the caller waits no longer
                 continue
             if work.is_gone():
@@ -256,6 +273,8 @@ class WorkerPool:
             else:
                 self._busy += 1
                 self.begun[work.tenant] += 1
+                if self._precedence is not None:
+                    self._precedence.begin(work)
                 done = loop.run_in_executor(self._executor, work.function)
                 done.add_done_callback(partial(self._done, work))
 
@@ -267,6 +286,8 @@ class WorkerPool:
             del self.begun[work.tenant]
         for pool in self._lane.pools:
             pool.fill()
+        if self._precedence is not None:
+            self._precedence.end(work)
         if done.cancelled():
             answered.cancel()
         elif (error := done.exception()) is not None:
