@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from penstock.control import hangs
 from penstock.control import progress as pulse
 from penstock.control.progress import gauges_of
 from penstock.core.lifecycle.transaction import Transaction
@@ -314,6 +315,18 @@ def test_a_program_that_never_reported_is_left_alone():
     rig = Rig("a")
     job_id = rig.running()
     assert asked_after(rig, job_id, 1_000, attempt=1) is None
+
+
+def test_a_few_jobs_are_looked_at_in_a_turn_and_all_in_some(monkeypatch):
+    monkeypatch.setattr(hangs, "EXPECT_AT_ONCE", 1)
+    rig = Rig("a")
+    jobs = [rig.running(hang_limit_ms=10_000) for _ in range(2)]
+    found: list[list[int]] = []
+    for _ in range(20):
+        found.append([order.key.job_id for order in asked_for(rig.wait(1_000))])
+        rig.report("a", *(rig.seen(job_id) for job_id in jobs))
+    assert sorted(job_id for turn in found for job_id in turn) == jobs
+    assert max(map(len, found)) == 1
 
 
 def test_one_that_has_reported_once_is_left_alone_while_its_steps_are_of_unknown_length():

@@ -36,6 +36,8 @@ ALIKE_LEAST = 3
 
 EXPECT_EVERY_MS = 5_000
 """Attempts that have reported nothing are looked through this often."""
+EXPECT_AT_ONCE = 500
+"""Jobs looked at in one turn of the control thread: submits wait for it."""
 
 
 class Inspection(msgspec.Struct):
@@ -77,6 +79,8 @@ class Inspections:
         self._pulses = pulses
         self._by_job: dict[JobId, Standstill] = {}
         self._expected_ms: int | None = None
+        self._to_expect: list[JobId] = []
+        """Jobs that are still to be looked at, as in `_expect`."""
 
     def note(self, report: NodeReport) -> None:
         """Take in a node's answers."""
@@ -113,16 +117,20 @@ class Inspections:
 
     def _expect(self, state: State, now_ms: int, unix_ms: int) -> None:
         """Note the attempts that should have reported a step by now, and have reported nothing."""
-        if self._expected_ms is not None and now_ms - self._expected_ms < EXPECT_EVERY_MS:
-            return
-        self._expected_ms = now_ms
-        for job in state.indexes.active.values():
-            attempt, pulse = job.undisturbed, self._pulses.of(job.id)
+        if not self._to_expect:
+            if self._expected_ms is not None and now_ms - self._expected_ms < EXPECT_EVERY_MS:
+                return
+            self._expected_ms, self._to_expect = now_ms, list(state.indexes.active)
+        now, self._to_expect = self._to_expect[-EXPECT_AT_ONCE:], self._to_expect[:-EXPECT_AT_ONCE]
+        for job_id in now:
+            if (job := state.indexes.active.get(job_id)) is None:
+                continue
+            attempt, pulse = job.undisturbed, self._pulses.of(job_id)
             if attempt is None or not attempt.running_ms or (pulse is not None and pulse.attempt == attempt.number):
                 continue
             worked_ms, limit_ms = attempt.worked_ms(unix_ms), job.spec.hang_limit_ms
             if (limit_ms is not None and worked_ms >= limit_ms) or first_report_overdue(job, unix_ms):
-                self._pulses.expect(job.id, attempt.number, now_ms, since_ms=now_ms - worked_ms)
+                self._pulses.expect(job_id, attempt.number, now_ms, since_ms=now_ms - worked_ms)
 
     def conclude(self, tx: Transaction, now_ms: int) -> None:
         """Emit hangs that inspections have shown, and restart hung jobs where their spec asks for it."""

@@ -71,9 +71,10 @@ def first_report_overdue(job: Job, now_ms: int) -> bool:
     attempt, told = job.undisturbed, job.progress
     if attempt is None or not attempt.running_ms or told.checkpoint_attempt == attempt.number:
         return False
+    if not 0 < told.noted_attempt < attempt.number:
+        return False
     each_ms = max(told.gauges.step_ms, told.gauges.report_gap_ms)
-    limit_ms = job.spec.effective_hang_limit_ms + FIRST_NOTE_REPORTS * each_ms
-    return 0 < told.noted_attempt < attempt.number and attempt.worked_ms(now_ms) >= limit_ms
+    return attempt.worked_ms(now_ms) >= job.spec.effective_hang_limit_ms + FIRST_NOTE_REPORTS * each_ms
 
 
 def _no_report(job: Job, attempt: Attempt, now_ms: int) -> Anomaly:
