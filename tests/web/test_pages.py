@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.testing.server import InProcessServer
 from tests.web.browsing import PAGES, Viewer, login_code
@@ -150,6 +151,22 @@ def test_changes_out_of_sight_are_counted_up_to_a_bound(browser):
         for text in ("401 changes: show", "801 changes: show", "1,000 changes or more: show"):
             server.submit_all({"name": "many", "command": "true", "array": "0-399", "after_ok": first})
             one.page.locator(f".fresh:text-is('{text}')").wait_for()
+        one.close()
+
+
+def test_a_node_says_what_has_brought_it_and_what_cannot_be_promised_there(browser):
+    server = InProcessServer({"nodes": [{"name": "n1", "cpus": 1}, {"name": "n2", "cpus": 1}]})
+    lent = server.engine._nodes["n1"]
+    lent.spec = replace(lent.spec, engine="slurm")
+    with server:
+        one = Viewer(browser, server, server.token)
+        one.sign_in("/nodes?tab=list&node=n1")
+        one.page.locator(".aside li:has-text('memory of a job')").wait_for()
+        assert one.page.locator(".aside dd:text-is('lent by Slurm')").count() == 1
+        assert one.page.locator("tbody span:text-is('lent by Slurm')").count() == 1
+        one.open("/nodes?tab=list&node=n2")
+        one.page.locator(".aside h2:text-is('n2')").wait_for()
+        assert one.page.locator(".aside h3:text-is('Cannot be promised here')").count() == 0
         one.close()
 
 

@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, me, post } from "../api/client";
 import { useChanges } from "../api/live";
-import type { DeviceView, NodeList, NodeView } from "../api/types.gen";
+import type { DeviceView, NodeList, NodeView, NotPromisedView } from "../api/types.gen";
 import { bytes, number } from "../format";
 import { t, word } from "../i18n";
 import { A, Bar, Card, Confirm, Empty, Field, Head, Problem, State, Tabs } from "../parts/basics";
@@ -14,7 +14,7 @@ import { query, setQuery } from "../router";
 
 const PAGE = 500;
 const MOST = 5_000;
-const FIELDS = "name,state,draining,drain_reason,pool,rack,switch,zone,devices,connected,cpu_milli,cpu_held_milli,memory_bytes,memory_held_bytes,jobs,labels,links,virtual,shut_to";
+const FIELDS = "name,state,draining,drain_reason,pool,rack,switch,zone,devices,connected,cpu_milli,cpu_held_milli,memory_bytes,memory_held_bytes,jobs,labels,links,virtual,shut_to,engine,not_promised";
 
 export function Page() {
   const q = query.value;
@@ -31,7 +31,8 @@ export function Page() {
     const timer = setTimeout(() => setQuery({ search: text }), 250);
     return () => clearTimeout(timer);
   }, [text]);
-  const columns = useMemo(makeColumns, [t("job.name")]);
+  const brought = list.nodes.some((one) => one.engine);
+  const columns = useMemo(() => makeColumns(brought), [t("job.name"), brought]);
   const choose = (name: string) => setQuery({ node: name });
   return (
     <>
@@ -116,8 +117,8 @@ function stateOf(node: NodeView): string {
   return node.draining && node.state === "ready" ? "draining" : node.state;
 }
 
-function makeColumns(): Column<NodeView>[] {
-  return [
+function makeColumns(brought: boolean): Column<NodeView>[] {
+  const found: Column<NodeView>[] = [
     { key: "name", title: t("job.name"), wide: true, cell: (node) => <A to={`/nodes?tab=list&node=${encodeURIComponent(node.name)}`}>{node.name}</A> },
     { key: "state", title: t("job.state"), cell: (node) => <span title={node.drain_reason}><State of={stateOf(node)} kind="node" /></span> },
     { key: "devices", title: t("job.devices"), number: true, cell: (node) => `${counted(node).used} / ${node.devices.length}` },
@@ -128,6 +129,12 @@ function makeColumns(): Column<NodeView>[] {
     { key: "cpu", title: "CPU", number: true, rank: 3, cell: (node) => `${number(node.cpu_held_milli / 1000)} / ${number(node.cpu_milli / 1000)}` },
     { key: "memory", title: t("nodes.memory"), number: true, rank: 4, cell: (node) => `${bytes(node.memory_held_bytes)} / ${bytes(node.memory_bytes)}` },
   ];
+  if (brought) found.push({ key: "engine", title: t("nodes.engine"), rank: 5, cell: (node) => <span title={node.not_promised.map(promised).join(", ")}>{node.engine ? word("engine", node.engine) : null}</span> });
+  return found;
+}
+
+function promised(one: NotPromisedView): string {
+  return word("promise", one.name);
 }
 
 function NodeCard(node: NodeView) {
@@ -151,12 +158,19 @@ function Detail(props: { of: NodeView; onClose: () => void; reload: () => void }
       {of.drain_reason ? <p class="faint">{of.drain_reason}</p> : null}
       <dl class="facts">
         <dt>{t("nodes.pool")}</dt><dd>{of.pool}</dd>
+        {of.engine ? <><dt>{t("nodes.engine")}</dt><dd>{word("engine", of.engine)}</dd></> : null}
         {(["zone", "rack", "switch"] as const).map((name) => of[name] ? [<dt key={name}>{t(`nodes.${name}`)}</dt>, <dd key={`${name}v`}>{of[name]}</dd>] : null)}
         <dt>CPU</dt><dd>{number(of.cpu_held_milli / 1000)} / {number(of.cpu_milli / 1000)}</dd>
         <dt>{t("nodes.memory")}</dt><dd>{bytes(of.memory_held_bytes)} / {bytes(of.memory_bytes)}</dd>
         {Object.keys(of.labels).length ? <><dt>{t("nodes.labels")}</dt><dd>{Object.entries(of.labels).map(([key, value]) => <code key={key}>{`${key}=${value}`}</code>)}</dd></> : null}
         {Object.entries(of.links).map(([kind, groups]) => [<dt key={kind}>{kind}</dt>, <dd key={`${kind}v`}>{groups.map((group) => group.join("–")).join(", ")}</dd>])}
       </dl>
+      {of.not_promised.length ? (
+        <>
+          <h3>{t("nodes.not_promised")}</h3>
+          <ul>{of.not_promised.map((one) => <li key={one.name}>{promised(one)} <span class="faint" lang="en">{one.text}</span></li>)}</ul>
+        </>
+      ) : null}
       <h3>{t("job.devices")}</h3>
       <table class="plain">
         <tbody>
