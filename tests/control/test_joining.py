@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.control.joining import VALID_MAX_MS, Joining
 from penstock.core.model.errors import InvalidInput
+from penstock.core.model.events import NodeRemoved
 from penstock.core.model.ids import NodeName
 from penstock.engines.agent.joined import DeclaredNode
 from penstock.engines.joined.records import JoinedNodes
@@ -72,6 +74,31 @@ def test_a_node_that_is_gone_is_lost_at_once_and_its_jobs_run_elsewhere(
     first = server.client.attempts(job).attempts[0]
     assert (first.outcome, first.detail) == ("lost", f"node {node} no longer knows replica {job}.1.0")
     assert (server.client.node(node).state, server.client.job(job).attempt) == ("lost", 2)
+
+
+def test_what_an_engine_has_brought_and_lost_leaves_the_list_and_its_lease_ends_quietly(
+    links: NoLinks, tmp_path: Path
+) -> None:
+    made = InProcessServer({"nodes": [{"name": name, "cpus": 4} for name in ("a", "b", "c")]})
+    for name, engine in (("a", "slurm"), ("b", "slurm"), ("c", "ray")):
+        made.engine._nodes[NodeName(name)].spec = replace(made.engine._nodes[NodeName(name)].spec, engine=engine)
+    with made as server:
+        records, clock = JoinedNodes(tmp_path / "joined", server.engine.clock.unix_ms), server.engine.clock
+        data = DataFolder(tmp_path)
+        joining = Joining(data, clock, records, lambda name: False, lambda: server.service, lambda: links)
+        for name in ("a", "b", "c"):
+            server.engine.crash(name)
+            joining.gone(NodeName(name), "its allocation is over")
+        server.settle()
+        joining.clear("slurm", {NodeName("b")})
+        server.settle()
+        assert [(node.name, node.state) for node in server.client.nodes()] == [("b", "lost"), ("c", "lost")]
+        server.advance(60)
+        joining.clear("ray", ())
+        server.settle()
+        assert [node.name for node in server.client.nodes()] == ["b"]
+        removed = [one.event.node for one in server.client.all_events() if isinstance(one.event, NodeRemoved)]
+        assert removed == ["a", "c"]
 
 
 def test_a_node_that_never_was_can_be_gone(joining: Joining, links: NoLinks) -> None:

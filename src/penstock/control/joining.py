@@ -2,7 +2,7 @@
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from penstock.control import messages as msg
@@ -25,6 +25,8 @@ HOUR_MS = 3_600_000
 VALID_MS = 24 * HOUR_MS
 VALID_MAX_MS = 30 * VALID_MS
 NODES_MAX = 5_000
+CLEARED_MAX = 1_000
+"""Nodes that are taken from the list at once."""
 ENGINE_USER = UserName("engine")
 
 
@@ -116,6 +118,18 @@ class Joining:
         log.info("a node is gone: %s", reason, extra={"node": name})
         report = NodeReport(name, node.incarnation, self._clock.unix_ms() * 1_000_000, inventory=True, leaving=True)
         service.on_report(report, _NoSession())
+
+    def clear(self, engine: str, kept: Collection[NodeName]) -> None:
+        """Take from the list what an engine has brought and is lost, but `kept`: what lent these nodes is over.
+
+        May be repeated: of those on which an attempt has a place still the list is cleared later.
+        """
+        service = self._service()
+        nodes = service.controller.state.nodes.copy() if service is not None else {}
+        lost = (name for name, node in nodes.items() if node.spec.engine == engine and node.state == "lost")
+        over = tuple(name for name in lost if name not in kept)[:CLEARED_MAX]
+        if over:
+            self._ask(msg.RemoveNodes(over, "what has lent it is over"))
 
     def _ask(self, request: msg.Request) -> None:
         service = self._service()

@@ -41,8 +41,9 @@ class RayNodes:
 
     def known(self) -> Mapping[str, KnownNode]:
         state, connected, now_s = self._service.controller.state, self._joining.connected(), time.monotonic()
-        found = {}
-        for record in self._joining.declared():
+        found, declared = {}, self._joining.declared()
+        self._joining.clear(ENGINE, {record.node.name for record in declared})
+        for record in declared:
             name, node = record.node.name, state.nodes.get(record.node.name)
             if record.node.engine != ENGINE:
                 continue

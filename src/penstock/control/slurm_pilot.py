@@ -41,8 +41,6 @@ PILOT = UserName("pilot")
 """Configures what a pilot needs."""
 KEY_VALID_MS = 30 * 86_400_000
 """An ask may wait for weeks in Slurm's queue."""
-CLEARED_MAX = 1_000
-"""Nodes that are taken from the list at once."""
 
 
 class Service(Protocol):
@@ -178,13 +176,7 @@ class PilotJobs:
         self._joining.remove(name)
 
     def clear(self, kept: Collection[NodeName]) -> None:
-        nodes = self._service.controller.state.nodes.copy()
-        over = [
-            name for name, node in nodes.items()
-            if node.spec.engine == ENGINE and node.state == "lost" and name not in kept
-        ]  # fmt: skip
-        if over:
-            self._ask(msg.RemoveNodes(tuple(over[:CLEARED_MAX]), "its allocation in Slurm is over"))
+        self._joining.clear(ENGINE, kept)
 
     def note(self, missing: Sequence[Missing], text: str, *, accepted: bool) -> None:
         self._ask(msg.NoteCapacity(tuple(missing), accepted, text))

@@ -22,7 +22,7 @@ CHANGES = (
 )
 """None of them changes how a job ends: that is checked against its program."""
 AGAIN_MS = 3_000
-CLEARINGS = 6
+CLEARINGS = 20
 USER = UserName("u")
 
 
