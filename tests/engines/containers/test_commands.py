@@ -1,9 +1,11 @@
 """The words that start containers, as recorded: by what the node has, and by what the replica needs."""
 
+import pytest
 from msgspec.structs import replace
 
 from penstock.core.model.containers import Mount
 from penstock.engines.containers.commands import Container, ContainerUser, Runtime, created, prefix, renumbered
+from penstock.engines.containers.probe import described_devices
 
 MOUNTS = (Mount("/data/jobs/7/work", "/data/jobs/7/work"), Mount("/sets", "/in/sets", read_only=True))
 TRAIN = Container("penstock-1", "n1", "sha256:ab", ("python", "train.py"), "/data/jobs/7/work", MOUNTS,
@@ -71,3 +73,24 @@ def test_bubblewrap_makes_room_for_mounts_in_an_image_that_cannot_be_written():
 def test_devices_that_a_container_counts_from_0_are_listed_so():
     seen = {"CUDA_VISIBLE_DEVICES": "GPU-7,GPU-9", "ROCR_VISIBLE_DEVICES": "", "OTHER": "x"}
     assert renumbered(seen, ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), 2) == {"CUDA_VISIBLE_DEVICES": "0,1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kinds"),
+    [
+        ("a.json", '{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","devices":[]}', ("nvidia.com/gpu",)),
+        ("a.json", '{\n  "devices": [{"name": "kind"}],\n  "kind": "amd.com/gpu"\n}', ("amd.com/gpu",)),
+        ("a.json", '{"kind": "nvidia.com/gpu"', ()),
+        ("a.json", '{"kind": ["nvidia.com/gpu"]}', ()),
+        (
+            "a.yaml",
+            "cdiVersion: 0.5.0\ndevices:\n" + "- name: x\n" * 20_000 + "kind: nvidia.com/gpu\n",
+            ("nvidia.com/gpu",),
+        ),
+        ("a.txt", '{"kind": "nvidia.com/gpu"}', ()),
+    ],
+    ids=["one line", "last", "cut", "list", "after much", "other file"],
+)
+def test_kinds_of_devices_are_read_from_descriptions(tmp_path, name, text, kinds):
+    (tmp_path / name).write_text(text)
+    assert described_devices([tmp_path, tmp_path / "none"]) == kinds

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from penstock import starts
@@ -36,6 +37,8 @@ PROGRAMS = {
 _TRUE = ("/bin/true",)
 _PARTS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
+DESCRIPTION_MAX = 4 * 2**20
+"""Characters of a description that are read: `nvidia-ctk` writes the kind last, after all devices."""
 _KIND = re.compile(r"""^\s*"?kind"?\s*:\s*"?([\w./-]+)"?""", re.MULTILINE)
 
 
@@ -196,7 +199,20 @@ def described_devices(folders: Sequence[Path] = CDI_FOLDERS) -> tuple[str, ...]:
         for path in sorted(folder.glob("*.yaml")) + sorted(folder.glob("*.json")) if folder.is_dir() else []:
             try:
                 with path.open(encoding="utf-8", errors="replace") as file:
-                    kinds.update(_KIND.findall(file.read(65_536)))
+                    text = file.read(DESCRIPTION_MAX)
             except OSError:
                 continue
+            kinds.update(_KIND.findall(text) if path.suffix == ".yaml" else _kinds_in_json(text))
     return tuple(sorted(kinds))
+
+
+def _kinds_in_json(text: str) -> tuple[str, ...]:
+    """Return the kind of a description in JSON, which may be one line; none where it cannot be read."""
+    try:
+        return (msgspec.json.decode(text, type=_Description).kind,)
+    except msgspec.DecodeError:
+        return ()
+
+
+class _Description(msgspec.Struct):
+    kind: str
