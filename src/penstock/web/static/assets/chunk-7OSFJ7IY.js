@@ -1,0 +1,1 @@
+var a={zh:"zh-59ac040fd8.json"};export{a};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-7JFZYLF7.js";import"./chunk-5J42ILMH.js";import"./chunk-N4JJ7ZHO.js";import"./chunk-C3VOSLJA.js";import"./chunk-QDRYS4ZH.js";import"./chunk-YHOSN5IH.js";export{b as Act,a as Page};
