@@ -2,9 +2,10 @@
 
 from msgspec.structs import replace
 
+from penstock.core.cycle.resizing import LOOK_AGAIN_MS
 from penstock.core.cycle.sizing import Sizing
 from penstock.core.elastic.learned import LearnedSpeeds
-from penstock.core.elastic.restarts import HOUR_MS
+from penstock.core.elastic.restarts import HOUR_MS, settle_ms
 from penstock.core.explain.why import explain
 from penstock.core.model.batching import BatchAsk, BatchChoice, BatchSeen, ElasticRule
 from penstock.core.model.cluster import DEFAULT_POOL, Pool
@@ -140,6 +141,43 @@ def test_restarts_of_one_job_in_an_hour_are_bounded():
     for times in changes.values():
         assert times
         assert all(later - earlier >= HOUR_MS for earlier, later in zip(times, times[2:], strict=False))
+
+
+def settles(w, job):
+    return settle_ms(w.job(job), w.attempt(job), w.state.config.settings)
+
+
+def test_a_job_is_left_alone_as_long_as_a_restart_costs_it():
+    w = shared()
+    (job,) = running(w, LINEAR, minutes=0)
+    assert settles(w, job) == MINUTE, "it has not reported from its size"
+    w.now += 10_000
+    note(w, job, step_ms=500)
+    assert settles(w, job) == 2_000 + 10_000, "a save as assumed, and a start up to the first report as it was"
+    for cost_ms, lasts_ms in ((40_000, 40_000), (90_000, MINUTE)):
+        told = w.job(job)
+        w.state._put(replace(told, progress=replace(told.progress, restart_ms=cost_ms)))
+        assert settles(w, job) == lasts_ms
+
+
+def test_what_it_reported_from_another_size_is_not_enough():
+    w = shared()
+    (job,) = running(w, LINEAR, minutes=0)
+    note(w, job, step_ms=500)
+    w.now += 2 * MINUTE
+    w.cycle()
+    follow(w)
+    w.cycle()
+    follow(w)
+    assert size(w, job) > 1
+    assert settles(w, job) == MINUTE
+
+
+def test_a_period_of_a_millisecond_plays_no_round_at_each():
+    w = cluster(1, 4, pools=(pool(),), elastic_growth_period_ms=1)
+    running(w, FLAT, FLAT)
+    w.now += HOUR
+    assert w.plan().again_ms >= w.now + LOOK_AGAIN_MS
 
 
 def test_none_restarts_where_none_is_allowed():

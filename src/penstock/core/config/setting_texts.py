@@ -40,7 +40,7 @@ SETTING_TEXTS = {
     "least_attained_turn_milli": "An attempt in a `least_attained` queue runs this many times as long as its job waited for it, at least a minute, before a job with less service may take its place; 0: no such time.",
     "admission_milli": "A `least_attained` queue lets jobs take turns up to this load of its pool, and the others are not started; 0 sets no limit.",
     "backfill_depth_max": "Reservations that conservative backfill keeps at once.",
-    "elastic_growth_period_ms": "At least this long between two changes of an elastic job's size.",
+    "elastic_growth_period_ms": "An elastic job is left alone this long after a change of its size; less where a restart costs less.",
     "suspended_max_ms": "An attempt that is suspended this long saves and leaves: it can resume elsewhere, and others get its memory.",
     "elastic_data_wait_max_milli": "An elastic job that waits for data for more of its time than this gets no more replicas; 1: it may.",
     "elastic_shrink_idle": "An elastic job that computes for less than three tenths of its time continues with half of its replicas.",

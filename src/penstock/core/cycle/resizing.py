@@ -14,6 +14,8 @@ from penstock.core.model.plan import Preemption, Start
 from penstock.core.preempt.preemptor import Preemptor
 
 LEAVING: tuple[StopReason, ...] = ("resized", "moved", "preempted")
+LOOK_AGAIN_MS = 5_000
+"""Without an event another round is played no sooner: weights change slowly, and a period of 1 ms had no end."""
 WAITING_MAX = 64
 """Jobs that wait and are part of one round."""
 
@@ -104,5 +106,6 @@ class Resizing:
         return any(stop is not None and stop.reason in LEAVING for stop in stops)
 
     def _next_ms(self) -> int:
-        period_ms = self._workspace.now_ms + self._workspace.settings.elastic_growth_period_ms if self._played else 0
-        return min((ms for ms in (period_ms, self.sizing.again_ms) if ms), default=0)
+        pause_ms = max(LOOK_AGAIN_MS, self._workspace.settings.elastic_growth_period_ms)
+        round_ms = self._workspace.now_ms + pause_ms if self._played else 0
+        return min((ms for ms in (round_ms, self.sizing.again_ms) if ms), default=0)

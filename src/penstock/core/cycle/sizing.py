@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from penstock.core.elastic.learned import LearnedSpeed, LearnedSpeeds, largest_size
 from penstock.core.elastic.reported import largest_useful
-from penstock.core.elastic.restarts import NEVER_MS, next_restart_ms
+from penstock.core.elastic.restarts import NEVER_MS, next_restart_ms, settle_ms
 from penstock.core.elastic.worth import served_weight_milli
 from penstock.core.model.batching import ElasticMode, ElasticRule
 from penstock.core.model.ids import PoolName
@@ -46,7 +46,7 @@ class Sizing:
         if attempt is None or not attempt.running_ms or attempt.choice or job.protected or attempt.pairing is not None:
             return False
         per_hour = self.rule(job.spec.ask.pool).restarts_per_hour
-        until_ms = attempt.running_ms + self._settings.elastic_growth_period_ms
+        until_ms = attempt.running_ms + settle_ms(job, attempt, self._settings)
         until_ms = max(until_ms, next_restart_ms(job, per_hour, self._now_ms))
         if self._now_ms < until_ms < NEVER_MS:
             self.again_ms = min(self.again_ms or until_ms, until_ms)

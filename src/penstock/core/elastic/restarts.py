@@ -6,7 +6,7 @@ Changes of size and moves count; what a user, a failure or a waiting job's right
 from collections.abc import Iterable
 
 from penstock.core.model.cluster import Settings
-from penstock.core.model.jobs import Job
+from penstock.core.model.jobs import Attempt, Job
 
 HOUR_MS = 3_600_000
 NEVER_MS = 1 << 62
@@ -15,6 +15,21 @@ NEVER_MS = 1 << 62
 def restart_cost_ms(job: Job, settings: Settings) -> int:
     """Return what one restart costs the job: as measured, or as the settings assume before any was."""
     return job.progress.restart_ms or settings.checkpoint_cost_ms + settings.restart_cost_ms
+
+
+def settle_ms(job: Job, attempt: Attempt, settings: Settings) -> int:
+    """Return how long a running job is left alone from its start on.
+
+    Until it has reported from there for the growth period; then for as long as a restart costs it, if that is less: a
+    size is known from its first report on, and no job spends more of its time on restarts than on work. Where no
+    restart was measured its start counts, up to its first report.
+    """
+    period_ms, told = settings.elastic_growth_period_ms, job.progress
+    if told.noted_attempt != attempt.number or not told.first.at_ms:
+        return period_ms
+    start_ms = told.first.at_ms + attempt.idle_ms - attempt.allocated_ms
+    cost_ms = told.restart_ms or settings.checkpoint_cost_ms + max(settings.restart_cost_ms, start_ms)
+    return min(period_ms, cost_ms)
 
 
 def restarts_lately(changes_ms: Iterable[int], now_ms: int) -> int:

@@ -97,7 +97,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     backfill_depth_max: int = 64
     """Reservations that conservative backfill keeps at once."""
     elastic_growth_period_ms: int = 60_000
-    """At least this long between two changes of an elastic job's size."""
+    """An elastic job is left alone this long after a change of its size; less where a restart costs less."""
     suspended_max_ms: int = 3_600_000
     """An attempt that is suspended this long saves and leaves: it can resume elsewhere, and others get its memory."""
     elastic_data_wait_max_milli: int = 500
