@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from tests import postgres
 from tests.properties import LONG, examples
+from tests.training import needs
 
 pytest_plugins = ("tests.spreading", "tests.durations")
 
@@ -52,6 +53,7 @@ def pytest_collectstart() -> None:
 
 def pytest_collection_finish() -> None:
     """Leave tests out of later collections: hundreds of commands are forked from here, and would copy them all."""
+    needs.collected()
     gc.freeze()
     gc.enable()
 

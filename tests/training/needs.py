@@ -5,9 +5,20 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 from typing import Any
 
 import pytest
+
+HEAVY = frozenset({"torch", "ray", "sklearn", "transformers", "lightning"})
+"""Libraries that take seconds to load, and memory of every worker."""
+loaded_early: list[str] = []
+"""Those of them that collecting the tests has loaded."""
+
+
+def collected() -> None:
+    """Note what is loaded once all tests are collected."""
+    loaded_early.extend(sorted(HEAVY & sys.modules.keys()))
 
 
 def need(name: str, why: str = "") -> Any:
@@ -27,6 +38,8 @@ class Later:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("_"):  # pytest looks at each name of a file for what its decorators leave
+            raise AttributeError(attribute)
         return getattr(importlib.import_module(self._name), attribute)
 
 
