@@ -1,4 +1,5 @@
-"""What every test of a run shares: signals, umask and terminal as tests expect them, one PostgreSQL, workers."""
+"""What every test of a run shares: signals, umask and terminal as tests expect them, one PostgreSQL, one process that
+servers are forked from, workers."""
 
 import gc
 import os
@@ -11,6 +12,7 @@ from hypothesis import settings
 
 from tests import postgres
 from tests.properties import LONG, examples
+from tests.server import preloaded
 from tests.training import needs
 
 pytest_plugins = ("tests.spreading", "tests.durations")
@@ -59,6 +61,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _shared_postgres_ends() -> Iterator[None]:
+def _shared_processes_end() -> Iterator[None]:
     yield
     postgres.end_shared()
+    preloaded.end()

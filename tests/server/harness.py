@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ from penstock.engines.local.launch import agent_pid, known_nodes, stop_agent
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import all_pids
 from penstock.testing import builders
+from tests.server import preloaded
 
 T = TypeVar("T")
 SOURCES = str(Path(penstock.__file__).resolve().parents[1])
@@ -56,6 +56,7 @@ def cluster_file(nodes: int = 2, devices: int = 4, **settings: str) -> dict[str,
 def sweep(root: Path) -> None:
     """End every process that was started for `root`, and drop its control groups."""
     own = str(root.resolve())
+    preloaded.settle()
     until(lambda: not _killed(own), f"the processes of {own} are gone", 20)
     mark = hashlib.sha256(own.encode()).hexdigest()[:8]
     top = Path("/sys/fs/cgroup")
@@ -93,6 +94,9 @@ def environment(root: Path, **more: str) -> dict[str, str]:
 class Server:
     """Use as a context manager: it answers and its nodes are ready inside, and nothing is left after."""
 
+    anew = False
+    """Whether it may not be forked (`preloaded`)."""
+
     def __init__(
         self,
         root: Path,
@@ -113,7 +117,7 @@ class Server:
         self._options = options
         self.nodes_wanted = len(self.declared["nodes"])
         """Nodes that are ready when the server has started."""
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | preloaded.Forked | None = None
         self._client: Client | None = None
 
     def __enter__(self) -> "Server":
@@ -131,13 +135,8 @@ class Server:
         options = {"data": str(self.data.root), "cluster_file": str(self._file), "check_invariants": True}
         options |= {"limits_file": str(self._limits), **self._options}
         with (self.root / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "penstock.wire", json.dumps(options)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment(self.root),
-            )
+            variables = environment(self.root)
+            self.process = preloaded.start_server(json.dumps(options), output=log, variables=variables, anew=self.anew)
         until(self._ready, "the server answers and its nodes are ready")
 
     def _ready(self) -> bool:

@@ -71,6 +71,8 @@ class Cost(NamedTuple):
 class Watched(Server):
     """A server that may die, or has to be ended."""
 
+    anew = True  # its memory is measured
+
     @property
     def pid(self) -> int:
         assert self.process is not None
