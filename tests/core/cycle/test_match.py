@@ -6,7 +6,9 @@ from penstock.core.explain.why import explain
 from penstock.core.lifecycle.orders import stop_reason
 from penstock.core.model.cluster import Pool, Queue, Tenant
 from penstock.core.model.events import ConfigChanged, SaveSignalNoted
+from penstock.core.model.jobs import GangAsk
 from penstock.core.model.matching import ModelRule
+from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.state.state import fold
 from penstock.testing.builders import config, device, node
 from penstock.testing.harness import World, finish, follow, note
@@ -288,3 +290,112 @@ def test_explain_says_what_a_waiting_job_would_gain():
 def test_explain_is_silent_about_models_where_the_pool_does_not_match():
     w, picky = displaced(rule=ModelRule())
     assert "K80" not in explain(w.state, w.job(picky), w.now).text
+
+
+def gang_on(*nodes, pool=None, **speeds):
+    """Return a world with these (name, model, devices), and jobs named `wide` of one replica known as this fast."""
+    specs = [node(name, tuple(device(i, model=model) for i in range(count))) for name, model, count in nodes]
+    w = World(*specs, pools=(pool or Pool("default", models=MOVES),))
+    for model, step_ms in speeds.items():
+        job = w.submit(name="wide", models=(model,))
+        w.run(job)
+        note(w, job, step_ms=step_ms)
+        finish(w, job)
+    return w
+
+
+def models_of(w, job):
+    return sorted(w.state.nodes[r.place.node].spec.devices[0].model for r in w.attempt(job).replicas)
+
+
+def test_a_gang_counts_its_own_devices_when_it_goes_on_one_model():
+    """Three V100 and one K80 are the tightest places: the fourth V100 leaves a node with room."""
+    w = gang_on(("a", "V100", 3), ("b", "V100", 2), ("c", "K80", 1), V100=100, K80=1000)
+    wide = w.submit(1, 4, name="wide")
+    w.cycle()
+    assert models_of(w, wide) == ["V100"] * 4
+
+
+def test_no_model_is_given_to_a_gang_that_is_slower_than_the_slowest_it_has():
+    w = gang_on(("a", "V100", 2), ("b", "P100", 1), ("c", "K80", 3), V100=100, P100=120, K80=1000)
+    wide = w.submit(1, 3, name="wide")
+    w.cycle()
+    assert models_of(w, wide) == ["P100", "V100", "V100"]
+
+
+def test_a_gang_that_names_one_model_waits_for_it():
+    w = gang_on(("a", "V100", 2), ("b", "K80", 2), V100=100, K80=110)
+    w.run(w.submit(name="other", models=("V100",)))
+    wide = w.submit(1, 2, name="wide", models=("V100",))
+    assert w.cycle().starts == ()
+    assert w.job(wide).state == "waiting"
+
+
+def mixed_gang():
+    """A gang of two on a V100 and a K80 since an hour; the other V100 is another job's."""
+    w = gang_on(("a", "V100", 1), ("b", "V100", 1), ("c", "K80", 1), V100=100, K80=1000)
+    other = w.submit(name="other", models=("V100",))
+    w.run(other)
+    wide = w.submit(1, 2, name="wide")
+    w.cycle()
+    go(w, wide)
+    w.now += HOUR
+    return w, other, wide
+
+
+def test_a_gang_that_must_be_mixed_is_told_what_that_costs():
+    w, _, wide = mixed_gang()
+    assert rules(w.cycle()) == []
+    text = explain(w.state, w.job(wide), w.now).text
+    assert text.endswith(
+        "; it runs on 1 K80 and 1 V100, as fast as on K80 alone: it is 10 times as fast on V100 as on K80 (measured "
+        "on 1 run like it), but V100 has room for 1 of its 2 replicas, with those that it has there"
+    )
+
+
+def test_a_mixed_gang_moves_to_one_model_once_that_pays():
+    w, other, wide = mixed_gang()
+    finish(w, other)
+    assert rules(w.cycle()) == [(wide, wide, "model")]
+    follow(w)
+    w.cycle()
+    assert models_of(w, wide) == ["V100", "V100"]
+    w.now += HOUR
+    assert rules(w.cycle()) == [], "it is where it belongs"
+
+
+def test_a_mixed_gang_that_soon_ends_stays():
+    w, other, wide = mixed_gang()
+    finish(w, other)
+    note(w, wide, step=999, step_ms=1_000, total_steps=1_000)
+    assert rules(w.cycle()) == []
+
+
+# Elastic jobs in pools without rounds: in those with them see `tests/core/elastic/test_on_models.py`.
+
+
+def elastic(least, most):
+    return GangAsk(least, ReplicaAsk(Resources(), DeviceAsk(1)), replicas_max=most)
+
+
+def test_an_elastic_job_grows_on_its_model_alone():
+    w = gang_on(("a", "V100", 2), ("b", "K80", 4), V100=100, K80=1000)
+    job = w.submit(gang=elastic(1, 6), name="wide")
+    w.cycle()
+    assert models_of(w, job) == ["V100", "V100"]
+
+
+def test_an_elastic_job_moves_at_its_size():
+    w = gang_on(("a", "V100", 2), ("b", "K80", 2), V100=100, K80=1000)
+    other = w.submit(2, name="other", models=("V100",))
+    w.run(other)
+    job = w.submit(gang=elastic(1, 2), name="wide")
+    w.cycle()
+    go(w, job)
+    assert models_of(w, job) == ["K80", "K80"]
+    finish(w, other)
+    w.now += HOUR
+    assert rules(w.cycle()) == [(job, job, "model")]
+    follow(w)
+    w.cycle()
+    assert models_of(w, job) == ["V100", "V100"]

@@ -5,7 +5,7 @@ waits for room in its pool, and when the gain over its expected rest is worth th
 speed at each size, its remaining time, and whether it mostly waits.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -15,14 +15,17 @@ from penstock.core.elastic.reported import shrink_due, shrink_due_ms
 from penstock.core.elastic.restarts import restart_cost_ms
 from penstock.core.elastic.worth import ElasticJob, Places
 from penstock.core.model.ids import JobId, PoolName
-from penstock.core.model.jobs import Job, ReplicaPlace
+from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
 from penstock.core.model.plan import Preemption, Start
 from penstock.core.place.backfill import held_places
 from penstock.core.place.fit import capacity, needs_of
 from penstock.core.place.gang import put_gang
 from penstock.core.preempt.context import CycleContext
 from penstock.core.preempt.victims import shrink_cost
+from penstock.core.state.replicas import model_of
 
+Growing = tuple[PoolName, str]
+"""A pool and, where it matches jobs with device models, the one that some jobs of it are on: they stay on it."""
 ROUNDS_MAX = 64
 """Elastic jobs of one pool that are weighed against each other in one cycle."""
 
@@ -55,7 +58,7 @@ class ElasticGrowth:
             apart: pools whose sizes are chosen elsewhere.
         """
         fresh = {start.job_id: i for i, start in enumerate(starts) if start.job_id in jobs}
-        pools: dict[PoolName, list[ElasticJob]] = {}
+        pools: dict[Growing, list[ElasticJob]] = {}
         for job_id, at in sorted(fresh.items()):
             start = starts[at]
             if start.choice == 0 and start.ask.pool not in making_room and start.ask.pool not in apart:
@@ -70,17 +73,17 @@ class ElasticGrowth:
             if not self._shrinks(job) and may_grow:
                 places = tuple(place for _, place in held_places(job))
                 self._offer(pools, job, places, restart_ms=restart_cost_ms(job, self._settings))
-        for pool in sorted(pools):
-            found = pools[pool][:ROUNDS_MAX]
-            target = allocate(found, self._idle(found, {**self._snapshot.running, **jobs}), rebalance=False)
+        for growing in sorted(pools):
+            found = pools[growing][:ROUNDS_MAX]
+            target = allocate(found, self._idle(found, {**self._snapshot.running, **jobs}, growing[1]), rebalance=False)
             for one in found:
                 number = JobId(one.id)
                 if target.sizes[number] > one.size:
                     if number in fresh:
                         at = fresh[number]
-                        starts[at] = self._larger(starts[at], jobs[number], target.sizes[number])
+                        starts[at] = self._larger(starts[at], jobs[number], target.sizes[number], growing[1])
                     else:
-                        self._ask(self._snapshot.running[number], target.sizes[number])
+                        self._ask(self._snapshot.running[number], target.sizes[number], growing[1])
 
     def _shrinks(self, job: Job) -> bool:
         """Ask a running job that mostly waits to go on with half of its replicas, where that is switched on."""
@@ -96,7 +99,7 @@ class ElasticGrowth:
         return False
 
     def _offer(
-        self, pools: dict[PoolName, list[ElasticJob]], job: Job, places: Iterable[ReplicaPlace], *, restart_ms: int
+        self, pools: dict[Growing, list[ElasticJob]], job: Job, places: Sequence[ReplicaPlace], *, restart_ms: int
     ) -> None:
         ask = job.spec.ask
         each = ask.each.device_count
@@ -106,7 +109,8 @@ class ElasticGrowth:
         counted: Places = tuple(sorted(held.items()))
         most = self._sizing.most(job, sum(held.values()))
         if each and most > sum(held.values()) and self._sizing.mode(job) != "off":
-            pools.setdefault(ask.pool, []).append(
+            model = model_of(places, self._snapshot.nodes) if ask.pool in self._snapshot.config.matching else ""
+            pools.setdefault((ask.pool, model), []).append(
                 ElasticJob(
                     id=job.id,
                     minimum=ask.replicas,
@@ -119,10 +123,10 @@ class ElasticGrowth:
                 )
             )
 
-    def _idle(self, found: list[ElasticJob], jobs: dict[JobId, Job]) -> dict[str, int]:
+    def _idle(self, found: list[ElasticJob], jobs: dict[JobId, Job], model: str) -> dict[str, int]:
         """Return idle devices by node that the first of these jobs could really use."""
         job = jobs[JobId(found[0].id)]
-        need = needs_of(job.next_ask(job.spec.ask), job.spec.tenant)[0][0]
+        need = needs_of(_on(job.next_ask(job.spec.ask), model), job.spec.tenant)[0][0]
         idle: dict[str, int] = {}
         for state in self._cluster.states_in_use(rich=True):
             free = self._cluster.table.frees[state]
@@ -131,7 +135,7 @@ class ElasticGrowth:
                 idle.update((str(self._cluster.names[n]), count) for n in self._cluster.nodes_in(state))
         return idle
 
-    def _larger(self, start: Start, job: Job, size: int) -> Start:
+    def _larger(self, start: Start, job: Job, size: int, model: str) -> Start:
         """Return the start at the largest size up to `size` that really fits beside other jobs' growth."""
         held, branch = len(start.places), self._sizing.account(job)
         assert branch is not None
@@ -140,7 +144,7 @@ class ElasticGrowth:
         while size > held:
             self._cluster.put_back(start.ask, enumerate(start.places))
             ask = job.next_ask(job.spec.ask).sized(size)
-            places = put_gang(ask, self._cluster, job.spec.tenant)
+            places = put_gang(_on(ask, model), self._cluster, job.spec.tenant)
             if places is not None:
                 before = self._tree.demand_of(start.ask, start.places, self._snapshot.nodes)
                 after = self._tree.demand_of(ask, places, self._snapshot.nodes)
@@ -152,15 +156,20 @@ class ElasticGrowth:
             size -= 1
         return start
 
-    def _ask(self, job: Job, size: int) -> None:
+    def _ask(self, job: Job, size: int, model: str) -> None:
         attempt = job.attempt
         assert attempt is not None
         mark = self._cluster.mark()
         self._cluster.put_back(job.ask, held_places(job))
-        fits = put_gang(job.next_ask(job.spec.ask).sized(size), self._cluster, job.spec.tenant) is not None
+        ask = _on(job.next_ask(job.spec.ask).sized(size), model)
+        fits = put_gang(ask, self._cluster, job.spec.tenant) is not None
         if not fits:
             self._cluster.rollback(mark)
             return
         width = max(job.ask.device_total, len(attempt.replicas))
         cost = width * restart_cost_ms(job, self._settings)
         self.preemptions.append(Preemption(job.id, attempt.number, job.id, cost, "grow"))
+
+
+def _on(ask: GangAsk, model: str) -> GangAsk:
+    return ask.on_models((model,)) if model else ask

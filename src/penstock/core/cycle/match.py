@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from penstock.core.cycle.workspace import Workspace
 from penstock.core.elastic.exchange import Candidate, Exchange, Move, Shape
-from penstock.core.elastic.model_rates import SCALE, Rates, rates_of
+from penstock.core.elastic.model_rates import SCALE, rates_of
 from penstock.core.elastic.restarts import next_restart_ms
+from penstock.core.elastic.rounds import takes_part
 from penstock.core.model.cluster import Pool
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
@@ -36,6 +37,8 @@ HYSTERESIS_MILLI = 1_500
 
 Peers = tuple[str, int]
 """Tenant and priority: jobs that may be slowed down for each other."""
+Wanted = Mapping[JobId, tuple[str, ...]]
+"""The models on which each of some jobs is to be."""
 
 
 def match_models(workspace: Workspace, chosen: set[JobId]) -> "ModelMatch":
@@ -111,22 +114,24 @@ class ModelMatch:
         candidates, starts = [], self._workspace.starts
         for at, job in group.values():
             values = self._values(pool, models, job, start=True)
-            held = self._model_of(starts[at].places)
-            if not held and not values:
-                values = dict.fromkeys(self._accepts(pool, models, job.spec.ask), SCALE)
-            if values and (held in values or not held):
-                values.setdefault("", min(values.values()) - 1)  # on several models it is as slow as on the slowest
-                candidates.append(Candidate(job.id, _shape(starts[at].ask), held, values))
+            held = self._models_of(starts[at].places)
+            if len(held) > 1:
+                values = values or dict.fromkeys(self._accepts(pool, models, job.spec.ask), SCALE)
+                held = self._bettered(at, job, _better({**values, "": _mixed(values, held)})) or held
+                values[""] = _mixed(values, held)
+            here = held[0] if len(held) == 1 else ""
+            if here in values:
+                candidates.append(Candidate(job.id, _shape(starts[at].ask), here, values))
         if not candidates:
             return
         asks = {one.id: starts[group[JobId(one.id)][0]].ask for one in candidates}
         exchange = Exchange(candidates, lambda shape, model: self._room(asks, candidates, shape, model))
         for _ in range(CHAINS_MAX):
             if not (moves := exchange.next()):
-                return
+                break
             taken = {JobId(m.id): starts[group[JobId(m.id)][0]].places for m in moves}
             gangs = {JobId(m.id): (group[JobId(m.id)][1], starts[group[JobId(m.id)][0]].ask) for m in moves}
-            found = self._placed(moves, gangs, {i: tuple(enumerate(places)) for i, places in taken.items()})
+            found = self._placed(_wanted(moves), gangs, {i: tuple(enumerate(places)) for i, places in taken.items()})
             if found is None:
                 exchange.refused(moves)
                 continue
@@ -134,6 +139,22 @@ class ModelMatch:
             for job_id, places in found.items():
                 at = group[job_id][0]
                 starts[at] = replace(starts[at], places=places)
+        for one in candidates:
+            at, job = group[JobId(one.id)]
+            if starts[at].ask.replicas > 1 and (here := exchange.models[one.id]):
+                better = _better({**one.values, "": one.values[here]})
+                self._bettered(at, job, [wanted for wanted in better if len(wanted) > 1])
+
+    def _bettered(self, at: int, job: Job, better: Iterable[tuple[str, ...]]) -> list[str]:
+        """Start a gang on the first of these models that have room for it; return them, [] where none have."""
+        start = self._workspace.starts[at]
+        for wanted in better:
+            held = {job.id: tuple(enumerate(start.places))}
+            found = self._placed({job.id: wanted}, {job.id: (job, start.ask)}, held)
+            if found is not None:
+                self._workspace.starts[at] = replace(start, places=found[job.id])
+                return self._models_of(found[job.id])
+        return []
 
     # Running jobs.
 
@@ -144,8 +165,10 @@ class ModelMatch:
             attempt = job.attempt
             if attempt is None or job.id in untouchable or job.placed.pool != pool or attempt.choice:
                 continue
-            if attempt.pairing is not None or job.spec.ask.elastic or job.spec.tenant in self._snapshot.held:
+            if attempt.pairing is not None or job.spec.tenant in self._snapshot.held:
                 continue
+            if takes_part(job.spec, self._snapshot.config):
+                continue  # its pool's rounds choose its model with its size
             if not can_move(job) or not _by_model(job.spec.ask):
                 continue
             found.setdefault((job.spec.tenant, job.spec.priority), []).append(job)
@@ -153,30 +176,45 @@ class ModelMatch:
         return [sorted(found[peers], key=lambda job: job.id)[:JOBS_MAX] for peers in order]
 
     def _exchange_running(self, pool: Pool, models: Sequence[str], jobs: Sequence[Job]) -> None:
-        candidates = []
+        candidates, by_id = [], {job.id: job for job in jobs}
         for job in jobs:
             attempt = job.attempt
             assert attempt is not None
-            held = self._model_of([replica.place for replica in attempt.replicas])
+            held = self._models_of([replica.place for replica in attempt.replicas])
             values = self._values(pool, models, job, start=False, held=held)
-            if len(values) > 1 and held in values:
-                candidates.append(Candidate(job.id, _shape(job.spec.ask), held, values))
+            here = held[0] if len(held) == 1 else ""
+            if len(values) > 1 and here in values and not (not here and self._unmixed(pool, job, values)):
+                candidates.append(Candidate(job.id, _shape(job.placed), here, values))
         if not candidates:
             return
-        by_id = {job.id: job for job in jobs}
-        asks = {one.id: by_id[JobId(one.id)].spec.ask for one in candidates}
+        asks = {one.id: by_id[JobId(one.id)].placed for one in candidates}
         exchange = Exchange(candidates, lambda shape, model: self._room(asks, candidates, shape, model))
         for _ in range(CHAINS_MAX):
             if not (moves := exchange.next()):
                 return
-            until_ms = max(self._settled_ms(pool, by_id[JobId(move.id)]) for move in moves)
-            if until_ms > self._now_ms:
-                self.again_ms = min(self.again_ms or until_ms, until_ms)
-                exchange.made(moves, fixed=True)
-            elif self._move(moves, by_id):
+            if not self._all_settled(pool, [by_id[JobId(move.id)] for move in moves]) or self._move(
+                _wanted(moves), by_id
+            ):
                 exchange.made(moves, fixed=True)
             else:
                 exchange.refused(moves)
+
+    def _unmixed(self, pool: Pool, job: Job, values: Mapping[str, int]) -> bool:
+        """Move a running gang from several models to one, or to faster ones; return whether it is decided about."""
+        for wanted in _better(values):
+            with self._cluster.tentatively():
+                self._cluster.put_back(job.ask, held_places(job))
+                room = GangPlacer(job.next_ask(job.ask).on_models(wanted), self._cluster, job.spec.tenant).fits()
+            if room and (not self._all_settled(pool, [job]) or self._move({job.id: wanted}, {job.id: job})):
+                return True
+        return False
+
+    def _all_settled(self, pool: Pool, jobs: Sequence[Job]) -> bool:
+        """Return whether all of these jobs may move now; note when they may."""
+        until_ms = max(self._settled_ms(pool, job) for job in jobs)
+        if until_ms > self._now_ms:
+            self.again_ms = min(self.again_ms or until_ms, until_ms)
+        return until_ms <= self._now_ms
 
     def _settled_ms(self, pool: Pool, job: Job) -> int:
         """Return from when the job may move again: it has had its guaranteed run time, and its moves of this hour.
@@ -190,11 +228,11 @@ class ModelMatch:
         settled_ms = (job.attempt.running_ms or self._now_ms) + max(least_ms, pool.models.pause_ms)
         return max(settled_ms, next_restart_ms(job, pool.models.moves_per_hour, self._now_ms))
 
-    def _move(self, moves: Sequence[Move], by_id: Mapping[JobId, Job]) -> bool:
+    def _move(self, wanted: Wanted, by_id: Mapping[JobId, Job]) -> bool:
         """Ask running jobs to save and go on at places on other models; False where these cannot be had."""
-        gangs = {JobId(m.id): (by_id[JobId(m.id)], by_id[JobId(m.id)].ask) for m in moves}
+        gangs = {job_id: (by_id[job_id], by_id[job_id].ask) for job_id in wanted}
         mark = self._cluster.mark()
-        found = self._placed(moves, gangs, {job_id: held_places(job) for job_id, (job, _) in gangs.items()})
+        found = self._placed(wanted, gangs, {job_id: held_places(job) for job_id, (job, _) in gangs.items()})
         self._cluster.rollback(mark)
         if found is None:
             return False
@@ -212,11 +250,11 @@ class ModelMatch:
 
     def _placed(
         self,
-        moves: Sequence[Move],
+        wanted: Wanted,
         gangs: Mapping[JobId, tuple[Job, GangAsk]],
         held: Mapping[JobId, tuple[tuple[int, ReplicaPlace], ...]],
     ) -> dict[JobId, tuple[ReplicaPlace, ...]] | None:
-        """Take places of each job on its new model in place of those held; take nothing where one does not get them."""
+        """Take places of each job on its new models in place of those held; nothing where one does not get them."""
         mark, charged = self._cluster.mark(), []
         for job_id, (job, ask) in gangs.items():
             self._cluster.put_back(ask, held[job_id])
@@ -224,9 +262,9 @@ class ModelMatch:
         for job, demand, sign in charged:
             self._charge(job, demand, sign)
         found: dict[JobId, tuple[ReplicaPlace, ...]] = {}
-        for move in moves:
-            job, ask = gangs[JobId(move.id)]
-            gang = on_model(job.next_ask(ask), move.model)
+        for job_id, models in wanted.items():
+            job, ask = gangs[job_id]
+            gang = job.next_ask(ask).on_models(models)
             places = GangPlacer(gang, self._cluster, job.spec.tenant).put()
             demand = self._demand(ask, places) if places is not None else ()
             account = self._tree.account(job.spec.queue, job.spec.tenant)
@@ -250,23 +288,25 @@ class ModelMatch:
     def _room(self, asks: Mapping[int, GangAsk], jobs: Sequence[Candidate], shape: Shape, model: str) -> bool:
         """Return whether the devices for one more job of a shape are free on a model."""
         ask = next(asks[job.id] for job in jobs if job.shape == shape)
-        need, left = needs_of(on_model(ask, model))[0][0], ask.replicas
+        need, left = needs_of(ask.on_models((model,)))[0][0], ask.replicas
         for state in self._cluster.states_in_use(rich=True):
             free = self._cluster.table.frees[state]
             if free.shape.pool == ask.pool and left > 0:
                 left -= capacity(need, free, left) * self._cluster.count(state)
         return left <= 0
 
-    def _model_of(self, places: Sequence[ReplicaPlace]) -> str:
-        """Return the model of all these devices; empty where there are several."""
+    def _models_of(self, places: Sequence[ReplicaPlace]) -> list[str]:
+        """Return the models of these devices, each once."""
         nodes = self._snapshot.nodes
-        models = {nodes[p.node].spec.devices[i].model for p in places for i in p.devices if p.node in nodes}
-        return models.pop() if len(models) == 1 else ""
+        return sorted({nodes[p.node].spec.devices[i].model for p in places for i in p.devices if p.node in nodes})
 
-    def _values(self, pool: Pool, models: Sequence[str], job: Job, *, start: bool, held: str = "") -> dict[str, int]:
+    def _values(
+        self, pool: Pool, models: Sequence[str], job: Job, *, start: bool, held: Sequence[str] = ()
+    ) -> dict[str, int]:
         """Return what each model that the job accepts is worth to it: speed per cost, `SCALE` for the best.
 
-        Of a running job less its restart; {} where nothing is known that would tell models apart.
+        Of a running job less its restart, and under '' what several models that it is on are worth, as far as known;
+        {} where nothing is known that would tell models apart.
         """
         accepted = self._accepts(pool, models, job.spec.ask)
         known = self._snapshot.model_speeds
@@ -279,18 +319,20 @@ class ModelMatch:
         values = {model: SCALE * one // best for model, one in worth.items()}
         if start:
             return {**dict.fromkeys(accepted, SCALE), **values}
-        return {model: one if model == held else self._less_restart(job, rates, held, model, one)
-                for model, one in values.items()}  # fmt: skip
+        if not all(model in rates for model in held):
+            return values
+        here = min(rates[model].rate for model in held)
+        found = {model: one if [model] == held else self._less_restart(job, here, rates[model].rate, one)
+                 for model, one in values.items()}  # fmt: skip
+        return {**found, "": _mixed(values, held)} if len(held) > 1 else found
 
-    def _less_restart(self, job: Job, rates: Rates, held: str, model: str, value: int) -> int:
+    def _less_restart(self, job: Job, here: int, there: int, value: int) -> int:
         """Return the value of another model with a restart before: over the job's expected rest there.
 
         Who gets the slower one will want to come back: that is a second restart.
         """
-        if held not in rates:
-            return value
-        rest_ms = max(1, expected_rest_ms(job, self._now_ms) * rates[held].rate // rates[model].rate)
-        times = 1 if rates[model].rate > rates[held].rate else 2
+        rest_ms = max(1, expected_rest_ms(job, self._now_ms) * here // there)
+        times = 1 if there > here else 2
         cost_ms = times * (
             job.progress.restart_ms or self._settings.checkpoint_cost_ms + self._settings.restart_cost_ms
         )
@@ -308,11 +350,24 @@ class ModelMatch:
         return known
 
 
-def on_model(ask: GangAsk, model: str) -> GangAsk:
-    """Return the gang with all its devices of one model."""
-    wanted = ask.each.devices
-    assert wanted is not None
-    return replace(ask, each=replace(ask.each, devices=replace(wanted, models=(model,))))
+def _wanted(moves: Iterable[Move]) -> dict[JobId, tuple[str, ...]]:
+    return {JobId(move.id): (move.model,) for move in moves}
+
+
+def _mixed(values: Mapping[str, int], held: Iterable[str]) -> int:
+    """Return what several models are worth: a little less than the slowest of them alone, which leaves others free."""
+    return min(values.get(model, SCALE) for model in held) - 1
+
+
+def _better(values: Mapping[str, int]) -> list[tuple[str, ...]]:
+    """Return what is worth more to a gang than the models it is on (''), best first: single models, the best several.
+
+    A gang is as fast on several as on the slowest of them.
+    """
+    models = sorted((model for model in values if model), key=lambda model: (-values[model], model))
+    several = [(values[models[n - 1]] - 1, tuple(models[:n])) for n in range(2, len(models))]
+    single: list[tuple[int, tuple[str, ...]]] = [(values[model], (model,)) for model in models]
+    return [models for worth, models in sorted(single + several, key=lambda one: -one[0]) if worth > values[""]]
 
 
 def _by_model(ask: GangAsk) -> bool:

@@ -1,12 +1,15 @@
 """How a job does on the device models of its pool, in words: where it runs, what another would gain, who says so."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 
 from penstock.core.elastic.model_rates import Rate, rates_of
 from penstock.core.model.cluster import Pool
-from penstock.core.model.jobs import Job
+from penstock.core.model.jobs import Attempt, GangAsk, Job
 from penstock.core.model.words import counted
+from penstock.core.place.fit import capacity, needs_of
 from penstock.core.preempt.consolidate import can_move
+from penstock.core.state.replicas import model_of
 from penstock.core.state.snapshot import Snapshot
 
 EQUAL_MILLI = 1_050
@@ -27,6 +30,8 @@ def model_text(job: Job, snapshot: Snapshot) -> str:
         return ""
     if job.attempt is None:
         return _waiting(pool, rates)
+    if not job.attempt.model:
+        return _mixed(job, job.attempt, pool, rates, snapshot)
     return _running(job, pool, rates, models)
 
 
@@ -41,8 +46,6 @@ def _running(job: Job, pool: Pool, rates: Mapping[str, Rate], models: Collection
     attempt = job.attempt
     assert attempt is not None
     here = attempt.model
-    if not here:
-        return "; it runs on several device models, as fast as on the slowest"
     if here not in rates or len(rates) < 2:
         unknown = sorted(set(models) - {here})
         return f"; it runs on {here}, and how fast it is on {', '.join(unknown)} is not known yet"
@@ -53,6 +56,33 @@ def _running(job: Job, pool: Pool, rates: Mapping[str, Rate], models: Collection
     if not _differ(rates, here, worst):
         return f"; it runs on {here}, and is hardly faster anywhere else ({_source(rates, here, worst)})"
     return f"; it runs on {here}, {_times(pool, rates, here, worst)}"
+
+
+def _mixed(job: Job, attempt: Attempt, pool: Pool, rates: Mapping[str, Rate], snapshot: Snapshot) -> str:
+    """Return what several models mean for a gang, and how much room the best one has for it."""
+    nodes = snapshot.nodes
+    held = Counter(nodes[r.place.node].spec.devices[i].model for r in attempt.replicas for i in r.place.devices)
+    text = "; it runs on " + " and ".join(f"{count} {model}" for model, count in sorted(held.items()))
+    if len(rates) < 2 or not all(model in rates for model in held):
+        return f"{text}, as fast as on the slowest of them"
+    best, _ = _ends(rates)
+    slowest = min(held, key=lambda model: (rates[model].rate, model))
+    text += f", as fast as on {slowest} alone"
+    if not _differ(rates, best, slowest):
+        return f"{text}, and is hardly faster on {best} ({_source(rates, best, slowest)})"
+    text += f": it is {_times(pool, rates, best, slowest)}"
+    there = sum(model_of([replica.place], nodes) == best for replica in attempt.replicas)
+    room, wanted = there + _room_on(job.ask, best, snapshot), job.ask.replicas
+    if room < wanted:
+        text += f", but {best} has room for {room} of its {counted(wanted, 'replica')}"
+        return f"{text}, with those that it has there"
+    return f"{text}: {_why_not_there(job, pool)}"
+
+
+def _room_on(ask: GangAsk, model: str, snapshot: Snapshot) -> int:
+    """Return how many replicas of a gang fit on free devices of one model."""
+    need = needs_of(ask.on_models((model,)))[0][0]
+    return sum(capacity(need, free, ask.replicas) for free in snapshot.free.values())
 
 
 def _why_not_there(job: Job, pool: Pool) -> str:

@@ -101,6 +101,14 @@ class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
         """Return the gang on nodes of one storage alone; None leaves it as it is."""
         return self if storage is None else msgspec.structs.replace(self, storage=storage)
 
+    def on_models(self, models: tuple[str, ...]) -> "GangAsk":
+        """Return the gang with the devices of its first group of these models alone."""
+        wanted = self.each.devices
+        if wanted is None:
+            return self
+        devices = msgspec.structs.replace(wanted, models=models)
+        return msgspec.structs.replace(self, each=msgspec.structs.replace(self.each, devices=devices))
+
     def sized(self, replicas: int) -> "GangAsk":
         """Return the gang with `replicas` replicas, no longer elastic."""
         if replicas == self.replicas and not self.replicas_max:
