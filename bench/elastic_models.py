@@ -5,6 +5,9 @@ Jobs are drawn as in Gavel's simulator (OSDI 2020): programs uniformly from the 
 model is the replay's secret: the scheduler learns it from the steps that jobs report, the first of each program blind.
 The same queues blind to models, on the same draw, are what the gain is against. Nodes get their names by lot, so that
 their order prefers no model.
+
+Elastic jobs: the trainings of Pollux' workloads on the three models, each as much faster on one than on another as a
+program like it in Gavel's table, in rounds that see models against rounds that do not.
 """
 
 import argparse
@@ -20,6 +23,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from bench.harness import result
 from penstock.core.model.cluster import ClusterConfig, NodeSpec, Pool, Queue
@@ -29,6 +33,9 @@ from penstock.core.model.matching import ModelRule
 from penstock.core.model.resources import Device, DeviceAsk, ReplicaAsk, Resources
 from penstock.sim.replay.execution_model import Physics
 from penstock.sim.replay.replay import replay
+from penstock.sim.replay.variants import variant
+from penstock.traces import load
+from penstock.traces.asking import asking
 from penstock.traces.model import Trace, TraceJob, Work
 
 TYPES = ("k80", "p100", "v100")
@@ -40,7 +47,19 @@ JOBS = 600
 SEEDS, SEEDS_QUICK = tuple(range(6)), (0,)
 ORDERS = {"fifo": "fifo", "las": "least_attained"}
 FIFO_LIMIT_PCT, LAS_LIMIT_PCT = 15, 30
+ELASTIC_LIMIT_PCT = 15
 TABLE = Path("gavel") / "simulation_throughputs.json.gz"
+POLLUX = Path("pollux") / "workloads"
+WORKLOADS, WORKLOADS_QUICK = (1, 2, 3, 4), (4,)
+LIKE = {
+    "bert": "('Transformer (batch size 32)', 1)",
+    "cifar10": "('ResNet-18 (batch size 128)', 1)",
+    "deepspeech2": "('LM (batch size 20)', 1)",
+    "imagenet": "('ResNet-50 (batch size 64)', 1)",
+    "ncf": "('Recommendation (batch size 2048)', 1)",
+    "yolov3": "('CycleGAN', 1)",
+}
+"""The program of Gavel's table that each training of Pollux is most like."""
 MIB = 2**20
 
 
@@ -218,14 +237,58 @@ def _gain(metric: str, blind: list[float], aware: list[float], limit: int) -> No
     result(metric, fmean(gains), "%", "higher", limit, spread)
 
 
+# Elastic jobs on several models.
+
+
+def on_models(trace: Trace, table: list[Program], seed: int) -> Trace:
+    """Return a workload of Pollux with as many devices, of three models, on which its trainings differ."""
+    speeds = {program.name: program.speeds for program in table}
+    jobs = []
+    for job in trace.jobs:
+        assert job.work.trains is not None
+        rates = speeds[LIKE[job.work.trains.profile.name]]
+        best = max(rates.values())
+        known = tuple((kind, max(1, round(1000 * rates[kind] / best))) for kind in TYPES)
+        jobs.append(replace(job, work=replace(job.work, speeds=known)))
+    kinds = [TYPES[at % len(TYPES)] for at in range(len(trace.nodes))]
+    random.Random(seed).shuffle(kinds)
+    nodes = (
+        replace(node, devices=tuple(replace(device, model=kind) for device in node.devices))
+        for node, kind in zip(trace.nodes, kinds, strict=True)
+    )
+    return replace(trace, jobs=tuple(jobs), nodes=tuple(nodes))
+
+
+def elastic_part(traces: Path, numbers: Sequence[int], bars: dict[str, dict[str, float]]) -> None:
+    """Measure what rounds gain that see models, and print it."""
+    means, restarts, table = {False: list[float](), True: list[float]()}, list[float](), programs(traces / TABLE)
+    for number in numbers:
+        trace = asking(load(traces / POLLUX / f"workload-{number}.csv.gz"), "goodput")
+        trace = on_models(trace, table, number)
+        for match in means:
+            chosen = variant("as_is+rebalance", trace.config)
+            pools = tuple(replace(pool, models=ModelRule(match=match, move=match)) for pool in chosen.config.pools)
+            config = replace(chosen.config, pools=pools)
+            ran = replay(trace, Physics(start_ms=RESTART_MS), config=config, knows=chosen.knows)
+            means[match].append(fmean(life.completion_ms for life in ran.lives) / 1000)
+            if match:
+                restarts.append(fmean(max(0, life.attempts - 1) for life in ran.lives))
+        print(f"workload {number}: blind {means[False][-1]:.0f} s, aware {means[True][-1]:.0f} s, "
+              f"{restarts[-1]:.1f} restarts a job", file=sys.stderr, flush=True)  # fmt: skip
+    _gain("het_gain_elastic_pct", means[False], means[True], ELASTIC_LIMIT_PCT)
+    result("het_elastic_restarts_per_job", fmean(restarts), "restarts", "lower", None, None)
+    bars["models, elastic"] = {"model-blind": fmean(means[False]), "model-aware": fmean(means[True])}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one draw")
+    parser.add_argument("--quick", action="store_true", help="one draw and one workload")
     chosen = parser.parse_args()
     traces = os.environ.get("PENSTOCK_TRACES")
     if traces is None:
         raise SystemExit("PENSTOCK_TRACES is not set: the folder that holds the traces")
     models_part(Path(traces) / TABLE, SEEDS_QUICK if chosen.quick else SEEDS, {})
+    elastic_part(Path(traces), WORKLOADS_QUICK if chosen.quick else WORKLOADS, {})
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def with_batches(starts: Sequence[Start], batched: Mapping[JobId, Job], sizing: 
 def _with_batch(start: Start, job: Job, sizing: Sizing) -> Start:
     assert job.spec.batch is not None
     replicas, nodes = len(start.places), len({place.node for place in start.places})
-    best = sizing.learned(job).best_batch(replicas, nodes)
+    best = sizing.learned_at(job, start.places).best_batch(replicas, nodes)
     return replace(start, batch=best[0] if best is not None else first_batch(job.spec.batch, replicas))
 
 

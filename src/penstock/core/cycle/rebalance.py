@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from penstock.core.cycle.round_models import RoundModels, round_models
 from penstock.core.cycle.sizing import Sizing, rounded
 from penstock.core.cycle.workspace import Workspace
+from penstock.core.elastic.model_curves import OnModels
 from penstock.core.elastic.restarts import restart_cost_ms
 from penstock.core.elastic.rounds import Rounds, takes_part
 from penstock.core.elastic.worth import ElasticJob, Places, explored_maximum, replicas_of
@@ -69,6 +71,8 @@ class PoolRound:
         self.put_off: set[int] = set()
         """Starts of this cycle that wait for their places instead: their indexes."""
         self.played = False
+        self._models: RoundModels | None = None
+        """The device models of the pool, where they matter."""
 
     def run(self, pool: PoolName, waiting: Sequence[tuple[Job, RequestClass]], *, others_wait: bool) -> None:
         """Play the round of a pool.
@@ -78,6 +82,7 @@ class PoolRound:
             others_wait: a job waits, too, after these, that no round can give places: then none of the others grows.
         """
         members = self._members(pool, waiting)
+        self._models = round_models(self._workspace, self._sizing, pool) if members else None
         for _ in range(TRIES_MAX):
             if not members or (others_wait and all(member.key is None for member in members)):
                 return
@@ -135,7 +140,8 @@ class PoolRound:
             for node, count in one.held:
                 rooms[node] = rooms.get(node, 0) - count * one.devices_each
         free = {node: count for node, count in rooms.items() if count > 0}
-        found = self._rounds.play(pool, jobs, self._nearest(free, jobs))
+        kinds = self._models.of_node if self._models is not None else None
+        found = self._rounds.play(pool, jobs, self._nearest_by_kind(free, jobs), kinds)
         changed = {JobId(j.id): found.places[j.id] for j in jobs if found.places[j.id] != j.held}
         misfit = next((m.job.id for m in members if _is_left_out(m, found.places)), None) if not others_wait else None
         misfit = misfit or self._over_quota(by_id, changed)
@@ -148,15 +154,20 @@ class PoolRound:
     def _elastic(self, member: _Member, *, others_wait: bool) -> ElasticJob:
         job, ask = member.job, member.job.spec.ask
         size, learned = replicas_of(member.held), self._sizing.learned(job)
+        known = OnModels(learned.curve, largest_seen=learned.largest_seen)
+        if self._models is not None:
+            known = self._models.of(job, member.places)
         most = self._sizing.most(job, max(size, ask.replicas)) if ask.elastic else ask.replicas
-        most = max(size, ask.replicas, explored_maximum(most, learned.largest_seen))
+        most = max(size, ask.replicas, explored_maximum(most, known.largest_seen))
         if others_wait and size:
             most = size
         return ElasticJob(
             id=job.id,
             minimum=ask.replicas,
             maximum=most,
-            curve=learned.curve,
+            curve=known.curve,
+            models=known.models,
+            may_move=known.may_move,
             held=member.held,
             devices_each=ask.each.device_count,
             weight_milli=self._sizing.weight_milli(job),
@@ -178,6 +189,18 @@ class PoolRound:
             if count:
                 rooms.update((str(self._cluster.names[n]), count) for n in self._cluster.nodes_in(state))
         return rooms
+
+    def _nearest_by_kind(self, free: Mapping[str, int], jobs: Sequence[ElasticJob]) -> dict[str, int]:
+        """Return idle devices that these jobs could use, of each device model where they matter."""
+        if self._models is None:
+            return self._nearest(free, jobs)
+        found: dict[str, int] = {}
+        for kind in sorted(self._models.kinds):
+            there = {node: count for node, count in free.items() if self._models.of_node[node] == kind}
+            takers = [job for job in jobs if kind in job.models]
+            here = {job.id for job in takers if any(self._models.of_node[node] == kind for node, _ in job.held)}
+            found |= self._nearest(there, [job if job.id in here else replace(job, held=()) for job in takers])
+        return found
 
     def _nearest(self, free: Mapping[str, int], jobs: Sequence[ElasticJob]) -> dict[str, int]:
         """Return idle devices, most on a node first, of no more nodes than these jobs could use."""
@@ -241,10 +264,33 @@ class PoolRound:
                 return member.job.id
             later[member.job.id] = places
         cluster.rollback(before)
+        if self._models is not None and (misfit := self._over_model(by_id, later)) is not None:
+            return misfit
         self._start(by_id, now)
         self._holds.lower()
         self._ask(members, later)
         return None
+
+    def _over_model(self, by_id: Mapping[JobId, _Member], later: Taken) -> JobId | None:
+        """Return a running job that exceeds a maximum at its new places, once all of them have left; None for none."""
+        charged, misfit = [], None
+        moving = [(by_id[job_id], places) for job_id, places in later.items() if by_id[job_id].runs]
+        for member, _ in moving:
+            branch = self._sizing.account(member.job)
+            if branch is not None:
+                charged.append((branch, self._tree.demand_of(member.job.ask, member.places, self._snapshot.nodes), -1))
+        for branch, demand, sign in charged:
+            self._tree.charge(branch, demand, sign)
+        for member, places in moving:
+            branch, ask = self._sizing.account(member.job), member.job.spec.ask.sized(len(places))
+            demand = self._tree.demand_of(ask, places, self._snapshot.nodes)
+            if branch is None or not self._tree.charge_within(branch, demand):
+                misfit = member.job.id
+                break
+            charged.append((branch, demand, 1))
+        for branch, demand, sign in reversed(charged):
+            self._tree.charge(branch, demand, -sign)
+        return misfit
 
     def _put(self, member: _Member, wanted: Places) -> tuple[ReplicaPlace, ...] | None:
         """Take places for a job on these nodes, or return None: what was taken has to be rolled back."""

@@ -1,5 +1,7 @@
 """What the choice of an elastic job's size goes by: its bounds, its speed, its rest, its weight and its restarts."""
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from penstock.core.elastic.learned import LearnedSpeed, LearnedSpeeds, largest_size
@@ -8,12 +10,13 @@ from penstock.core.elastic.restarts import NEVER_MS, next_restart_ms, settle_ms
 from penstock.core.elastic.worth import served_weight_milli
 from penstock.core.model.batching import ElasticMode, ElasticRule
 from penstock.core.model.ids import PoolName
-from penstock.core.model.jobs import PRIORITY_CLASSES, GangAsk, Job
+from penstock.core.model.jobs import PRIORITY_CLASSES, GangAsk, Job, ReplicaPlace
 from penstock.core.model.quantities import split_resource
 from penstock.core.order.queues import QueueNode
 from penstock.core.preempt.context import CycleContext
 from penstock.core.preempt.rights import attained_device_ms
 from penstock.core.state.expected_end import expected_rest_ms
+from penstock.core.state.replicas import model_of
 
 MEDIUM = PRIORITY_CLASSES["medium"]
 WEIGHTS_MILLI = 100, 20_000
@@ -36,9 +39,14 @@ class Sizing:
     def mode(self, job: Job) -> ElasticMode:
         return self._snapshot.config.elastic_mode(job.spec.queue, job.spec.ask.pool)
 
-    def learned(self, job: Job) -> LearnedSpeed:
-        """Return what is known of the job's speed."""
-        return self._learned.of(job, self.mode(job))
+    def learned(self, job: Job, model: str | None = None) -> LearnedSpeed:
+        """Return what is known of the job's speed on one device model; by default its present or last one."""
+        return self._learned.of(job, self.mode(job), model)
+
+    def learned_at(self, job: Job, places: Iterable[ReplicaPlace]) -> LearnedSpeed:
+        """Return what is known of its speed on the model of these places, or, before it reported there, elsewhere."""
+        there = self.learned(job, model_of(places, self._snapshot.nodes))
+        return there if there.goodput is not None else self.learned(job)
 
     def settled(self, job: Job) -> bool:
         """Whether a running job may be changed again: it has run for long enough, and was not restarted too often."""

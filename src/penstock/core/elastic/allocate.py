@@ -52,7 +52,7 @@ def allocate(
     if rebalance:
         plans.append(RoundCapacity(room, worths).place(sizes, guarded=False))
     stay = {job.id: job.held for job in ordered}
-    allowed = [plan for plan in (stay, *plans) if all(_keeps_bounds(job, plan[job.id]) for job in ordered)]
+    allowed = [plan for plan in (stay, *plans) if all(keeps_bounds(job, plan[job.id]) for job in ordered)]
     # Bounds changed under running jobs may leave no plan that keeps them all: jobs without room then wait.
     best = min(allowed or plans[:1], key=lambda plan: _total(worths, plan))
     gain = _total(worths, stay) - _total(worths, best)
@@ -60,19 +60,22 @@ def allocate(
 
 
 def _worths(ordered: Sequence[ElasticJob], room: Mapping[str, int], settings: ElasticSettings) -> dict[int, Worth]:
+    return {job.id: Worth(job, settings, fair_share(job, len(ordered), room)) for job in ordered}
+
+
+def fair_share(job: ElasticJob, jobs: int, room: Mapping[str, int]) -> tuple[int, int]:
+    """Return the replicas, and the nodes that they take, of an equal share of `room` among so many jobs."""
     devices, widest = sum(room.values()), max(room.values(), default=1)
-    found = {}
-    for job in ordered:
-        share = max(1, -(-devices // (len(ordered) * job.devices_each)))
-        found[job.id] = Worth(job, settings, (share, -(-share // max(1, widest // job.devices_each))))
-    return found
+    share = max(1, -(-devices // (jobs * job.devices_each)))
+    return share, -(-share // max(1, widest // job.devices_each))
 
 
 def _total(worths: Mapping[int, Worth], plan: Mapping[int, Places]) -> int:
     return sum(worth.cost_of(plan[number]) for number, worth in worths.items())
 
 
-def _keeps_bounds(job: ElasticJob, places: Places) -> bool:
+def keeps_bounds(job: ElasticJob, places: Places) -> bool:
+    """Return whether these places are a size that the job accepts: none where it waits, or may pause."""
     size = replicas_of(places)
     if not size:
         return job.may_pause or not job.size
@@ -90,7 +93,7 @@ def choose_sizes(worths: Sequence[Worth], room: Mapping[str, int], *, rebalance:
     points: dict[int, list[tuple[int, int]]] = {}
     for worth in worths:
         job = worth.job
-        found = _points(worth, max(1, widest // job.devices_each), rebalance=rebalance)
+        found = points_of(worth, max(1, widest // job.devices_each), rebalance=rebalance)
         if found[0][0] * job.devices_each > left:
             found = [(0, worth.cost(0, 0, moved=True))]
         sizes[job.id], points[job.id] = found[0][0], found
@@ -108,7 +111,7 @@ def choose_sizes(worths: Sequence[Worth], room: Mapping[str, int], *, rebalance:
     return sizes
 
 
-def _points(worth: Worth, per_node: int, *, rebalance: bool) -> list[tuple[int, int]]:
+def points_of(worth: Worth, per_node: int, *, rebalance: bool) -> list[tuple[int, int]]:
     """Return (size, cost) of the job's possible sizes, ascending; the first is what it has in any case."""
     job, found = worth.job, []
     if not job.size or (job.may_pause and rebalance):

@@ -14,7 +14,7 @@ from penstock.core.model.jobs import Job
 from penstock.core.model.progress import SizeNoted
 
 KEPT_MAX = 4_096
-"""Jobs whose models are kept."""
+"""Jobs whose models are kept, each on each device model that it has run on."""
 BATCH_GAIN_MILLI = 50
 """Another batch must be this much better for a running job to change to it: 50 = 5 %."""
 
@@ -33,12 +33,16 @@ class _Inputs(msgspec.Struct, frozen=True):
 class LearnedSpeed:
     """The speed of one job at each size, and its best batch there."""
 
-    def __init__(self, curve: SpeedCurve, goodput: GoodputModel | None, largest_seen: int) -> None:
+    def __init__(
+        self, curve: SpeedCurve, goodput: GoodputModel | None, largest_seen: int, alone_milli: int = 0
+    ) -> None:
         self.curve = curve
         self.goodput = goodput
         """None where its batch is not chosen by goodput: its mode, no range, or no reports yet."""
         self.largest_seen = largest_seen
         """The most replicas that it has reported from."""
+        self.alone_milli = alone_milli
+        """Samples a second (thousandths) of one replica, useful ones where `goodput` is known; 0: not known."""
         self._best: dict[tuple[int, int], tuple[BatchChoice, float]] = {}
 
     def best_batch(self, replicas: int, nodes: int) -> tuple[BatchChoice, float] | None:
@@ -65,8 +69,8 @@ class LearnedSpeeds:
     """The speeds of jobs, each learned anew when its reports change."""
 
     def __init__(self) -> None:
-        self._known: dict[JobId, tuple[_Inputs, LearnedSpeed]] = {}
-        self._fits: dict[JobId, tuple[tuple[StepNoted, ...], StepModel]] = {}
+        self._known: dict[tuple[JobId, str], tuple[_Inputs, LearnedSpeed]] = {}
+        self._fits: dict[tuple[JobId, str], tuple[tuple[StepNoted, ...], StepModel]] = {}
 
     def of(self, job: Job, mode: ElasticMode, model: str | None = None) -> LearnedSpeed:
         """Return what is known of a job's speed on one device model; by default its present or last one."""
@@ -74,26 +78,30 @@ class LearnedSpeeds:
         if model is None:
             model = job.attempt.model if job.attempt is not None else told.sizes[-1].model if told.sizes else ""
         inputs = _Inputs(told.steps, told.noise, told.sizes, job.spec.batch, mode, model)
-        known = self._known.get(job.id)
+        known = self._known.get((job.id, model))
         if known is None or known[0] != inputs:
             if len(self._known) >= KEPT_MAX:
                 self._known.clear()
                 self._fits.clear()
-            known = self._known[job.id] = inputs, self._learn(job, inputs)
+            known = self._known[job.id, model] = inputs, self._learn(job, inputs)
         return known[1]
 
     def _learn(self, job: Job, inputs: _Inputs) -> LearnedSpeed:
         steps = tuple(sorted((s for s in inputs.steps if s.model == inputs.model), key=_placement))
         batch = inputs.batch
         if inputs.mode != "goodput" or batch is None or not steps or not inputs.noise:
-            largest = max((s.replicas for s in sizes_on(job, inputs.model)), default=0)
-            return LearnedSpeed(curve_told(job, inputs.model), None, largest)
-        fit = self._fits.get(job.id)
+            sizes, curve = sizes_on(job, inputs.model), curve_told(job, inputs.model)
+            largest = max((s.replicas for s in sizes), default=0)
+            last = next((s for s in reversed(sizes) if s.model and s.samples_per_s_milli), None)
+            alone_milli = last.samples_per_s_milli * 1000 // curve.speed_milli(last.replicas, 1) if last else 0
+            return LearnedSpeed(curve, None, largest, alone_milli)
+        fit = self._fits.get((job.id, inputs.model))
         if fit is None or fit[0] != steps:
-            fit = self._fits[job.id] = steps, fit_step_model(map(_report, steps))
+            fit = self._fits[job.id, inputs.model] = steps, fit_step_model(map(_report, steps))
         noise = GradientNoise(float(batch.smallest), float(inputs.noise))
         goodput = GoodputModel(fit[1], noise, range_of(batch))
-        return LearnedSpeed(GoodputCurve(goodput), goodput, max(s.replicas for s in steps))
+        curve = GoodputCurve(goodput)
+        return LearnedSpeed(curve, goodput, max(s.replicas for s in steps), round(1000 * curve.alone))
 
 
 def range_of(batch: BatchAsk) -> BatchRange:

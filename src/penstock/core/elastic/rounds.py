@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from penstock.core.elastic.allocate import Allocation, allocate
+from penstock.core.elastic.on_models import allocate_on_models
 from penstock.core.elastic.worth import ElasticJob
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.jobs import GangAsk, JobSpec
@@ -31,18 +32,23 @@ def _is_plain(ask: GangAsk) -> bool:
     return each.devices is not None and each.devices.whole and not each.devices.profile and not ruled
 
 
+_Input = tuple[tuple[ElasticJob, ...], dict[str, int], Mapping[str, str] | None]
+
+
 class Rounds:
     """Plays rounds; one with the input of the last one is not played again."""
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[tuple[ElasticJob, ...], dict[str, int], Allocation]] = {}
+        self._last: dict[str, tuple[_Input, Allocation]] = {}
 
-    def play(self, pool: str, jobs: Sequence[ElasticJob], free: Mapping[str, int]) -> Allocation:
-        """Return the sizes and places of these jobs from now on."""
-        inputs, idle = tuple(jobs), dict(free)
+    def play(
+        self, pool: str, jobs: Sequence[ElasticJob], free: Mapping[str, int], kinds: Mapping[str, str] | None = None
+    ) -> Allocation:
+        """Return the sizes and places of these jobs from now on; `kinds`: the models of nodes, where they matter."""
+        given = tuple(jobs), dict(free), kinds
         last = self._last.get(pool)
-        if last is not None and last[:2] == (inputs, idle):
-            return last[2]
-        found = allocate(inputs, idle)
-        self._last[pool] = inputs, idle, found
+        if last is not None and last[0] == given:
+            return last[1]
+        found = allocate(jobs, free) if kinds is None else allocate_on_models(jobs, free, kinds)
+        self._last[pool] = given, found
         return found

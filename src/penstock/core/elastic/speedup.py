@@ -88,7 +88,8 @@ class GoodputCurve:
     def __init__(self, model: GoodputModel) -> None:
         self._model = model
         alone, rung = model.best(1, 1)
-        self._alone = alone.goodput
+        self.alone = alone.goodput
+        """Useful samples a second of one replica."""
         self._single = [(0, rung), (1000, rung)]
         self._spread = [(0, rung), (1000, rung)]
 
@@ -103,7 +104,7 @@ class GoodputCurve:
         while len(known) <= replicas:
             slower, rung = known[-1]
             choice, rung = self._model.best(len(known), nodes, rung)
-            raw = round(1000 * choice.goodput / self._alone) if self._alone > 0.0 else 0
+            raw = round(1000 * choice.goodput / self.alone) if self.alone > 0.0 else 0
             known.append((max(slower, raw), rung))
         return known[replicas][0]
 

@@ -5,8 +5,9 @@ mean with exponent -1 of their speeds large (Pollux, OSDI 2021, section 4.2): a 
 All costs are integers: equal inputs give equal plans on every machine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isqrt
+from types import MappingProxyType
 
 import msgspec
 
@@ -38,6 +39,7 @@ class ElasticJob(msgspec.Struct, frozen=True):
     maximum: int
     """Of replicas. The caller lowers it to `explored_maximum` while the curve is a guess."""
     curve: SpeedCurve
+    """Against one replica; where device models matter, at the mean of them over the pool's devices."""
     held: Places = ()
     """Its present places."""
     devices_each: int = 1
@@ -49,6 +51,10 @@ class ElasticJob(msgspec.Struct, frozen=True):
     """Checkpoint, stop, start and load: what one change of size or place costs it."""
     may_pause: bool = False
     """A running job may also be sent back to wait."""
+    models: Mapping[str, SpeedCurve] = MappingProxyType({})
+    """Its speed on each device model that it may have, on the scale of `curve`; empty: they do not matter."""
+    may_move: bool = True
+    """It may go on on another model than it is on; else it is resized there."""
 
     @property
     def size(self) -> int:
@@ -77,15 +83,28 @@ def explored_maximum(maximum: int, largest_seen: int) -> int:
 class Worth:
     """The costs of one job's sizes; built once a round."""
 
-    def __init__(self, job: ElasticJob, settings: ElasticSettings, fair: tuple[int, int] = (1, 1)) -> None:
-        """Take the job and, for normalising, the (replicas, nodes) of an equal share."""
+    def __init__(
+        self,
+        job: ElasticJob,
+        settings: ElasticSettings,
+        fair: tuple[int, int] = (1, 1),
+        *,
+        there: SpeedCurve | None = None,
+        now_milli: int = 0,
+    ) -> None:
+        """Take the job and, for normalising, the (replicas, nodes) of an equal share.
+
+        Args:
+            there: its speed on the device model that is weighed; None: models do not matter.
+            now_milli: its present speed, on whichever models; 0: as `there` says.
+        """
         self.job = job
-        self._speed = job.curve.speed_milli
-        self._weight = (
-            max(1, job.weight_milli * self._speed(*fair) // 1000) if settings.fair_normalised else job.weight_milli
-        )
+        self._speed = (there or job.curve).speed_milli
+        fair_milli = job.curve.speed_milli(*fair)
+        self._weight = max(1, job.weight_milli * fair_milli // 1000) if settings.fair_normalised else job.weight_milli
         size = job.size
-        self._now_milli = max(1, self._speed(size, len(job.held))) if size else 0
+        self._stays_milli = now_milli
+        self._now_milli = now_milli or (max(1, self._speed(size, len(job.held))) if size else 0)
         self._work = max(job.rest_ms, settings.rest_floor_ms) * self._now_milli
         self._restart_ms = job.restart_cost_ms * (1000 + settings.hysteresis_milli) // 1000
         self._waiting = self._weight * UNIT // settings.waiting_speed_milli
@@ -94,7 +113,7 @@ class Worth:
         """Return the cost of `size` replicas on `nodes` nodes; `moved` when that takes a restart."""
         if size <= 0:
             return self._waiting
-        speed = self._speed(size, nodes)
+        speed = self._speed(size, nodes) if moved or not self._stays_milli else self._stays_milli
         if moved and self._now_milli:
             # The rest of the work at the new speed, and the restart, over the rest of the work.
             speed = speed * self._work // (self._work + self._restart_ms * speed)

@@ -8,6 +8,7 @@ from penstock.core.model.batching import REBALANCE, total_of
 from penstock.core.model.jobs import Attempt, Job
 from penstock.core.model.quantities import format_duration
 from penstock.core.model.words import counted
+from penstock.core.state.replicas import model_of
 from penstock.core.state.snapshot import Snapshot
 
 
@@ -56,7 +57,7 @@ def _restarts(job: Job, snapshot: Snapshot, now_ms: int) -> str:
     return text
 
 
-def what_changes(job: Job, attempt: Attempt) -> str:
+def what_changes(job: Job, attempt: Attempt, snapshot: Snapshot) -> str:
     """Return for people what a round has decided about a job that leaves; '' where none did."""
     stop = attempt.stop
     if stop is None or stop.rule != REBALANCE:
@@ -65,4 +66,7 @@ def what_changes(job: Job, attempt: Attempt) -> str:
     if not after:
         return f"; it waits until a later round has room for it; it had {counted(before, 'replica')}"
     nodes = ", ".join(dict.fromkeys(place.node for place in job.room))
-    return f"; it goes on with {counted(after, 'replica')} after {before}, on {nodes}"
+    text = f"; it goes on with {counted(after, 'replica')} after {before}, on {nodes}"
+    model = model_of(job.room, snapshot.nodes)
+    moves = model and attempt.model and model != attempt.model
+    return f"{text} ({model} after {attempt.model})" if moves else text

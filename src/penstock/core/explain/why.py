@@ -243,7 +243,8 @@ def _not_waiting(job: Job, snapshot: Snapshot, now_ms: int) -> Explanation:
     stop = attempt.stop
     left_ms = max(0, stop.requested_ms + stop.grace_ms - now_ms)
     told = Stop(stop.reason, stop.rule, stop.beneficiary, stop.cost, left_ms)
-    text = f"attempt {attempt.number} on {where} is being stopped: {why_stopped(stop)}{what_changes(job, attempt)}"
+    changes = what_changes(job, attempt, snapshot)
+    text = f"attempt {attempt.number} on {where} is being stopped: {why_stopped(stop)}{changes}"
     blockers = () if stop.beneficiary is None else (stop.beneficiary,)
     return Explanation(job.id, job.state, stop.reason, text, blockers=blockers, stop=told)
 

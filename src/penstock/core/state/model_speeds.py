@@ -16,6 +16,8 @@ MODELS_MAX = 8
 """Of one kind: the one that was noted last stays."""
 RUNS_MAX = 5
 """Of one kind on one model: the latest."""
+COMPUTES_MILLI = 50
+"""Replicas of an elastic job compute at least this part of the time, in what is known of others like it."""
 USUAL_KINDS = 256
 """From which the usual speeds of models are worked out: the latest noted."""
 
@@ -62,7 +64,10 @@ def reported_rate(job: Job) -> tuple[Unit, int]:
     if attempt is None or told.noted_attempt != attempt.number:
         return "steps", 0
     if told.gauges.samples_per_s_milli:
-        return "samples", told.gauges.samples_per_s_milli // max(1, len(attempt.replicas))
+        rate = told.gauges.samples_per_s_milli // max(1, len(attempt.replicas))
+        if job.spec.ask.elastic:  # how long replicas wait for each other is a matter of their number
+            rate = rate * 1000 // max(COMPUTES_MILLI, 1000 - told.gauges.communication_milli)
+        return "samples", rate
     return "steps", 10**9 // told.step_us if told.step_us else 0
 
 
