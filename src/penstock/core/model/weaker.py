@@ -25,11 +25,7 @@ NOT_PROMISED: dict[str, tuple[NotPromised, ...]] = {
         NotPromised("growth", "the autoscaler has one request for the whole cluster: others' overwrite Penstock's"),
     ),
     LENT: (
-        NotPromised(
-            "memory of a job",
-            "the kernel keeps jobs to it only below Slurm's groups of version 1; elsewhere the agent weighs them twice "
-            "a second and ends those above: a burst can end the whole allocation before",
-        ),
+        NotPromised("memory of a job", "what takes gigabytes in half a second may reach the allocation's limit first"),
         NotPromised("CPUs of a job", "jobs share those of the allocation: Slurm limits all of them together"),
         NotPromised("isolation of users", "all jobs run as the server's account"),
         NotPromised("time", "the node goes when its allocation ends; its jobs are asked to save before, and move"),
