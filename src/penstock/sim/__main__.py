@@ -80,6 +80,11 @@ EXPECTED_PROBES = (
     "device_taken_by_stranger",
     "device_opened",
     "host_load_noted",
+    "batch_chosen",
+    "batch_changed",
+    "restarted_by_round",
+    "paused_by_round",
+    "moved_to_model",
 )
 """Rare situations that a big run should reach; those it did not are named."""
 

@@ -8,7 +8,7 @@ from penstock.core.elastic.learned import LearnedSpeeds
 from penstock.core.elastic.restarts import HOUR_MS, settle_ms
 from penstock.core.explain.why import explain
 from penstock.core.model.batching import BatchAsk, BatchChoice, BatchSeen, ElasticRule
-from penstock.core.model.cluster import DEFAULT_POOL, Pool
+from penstock.core.model.cluster import DEFAULT_POOL, Pool, Tenant
 from penstock.core.model.events import CheckpointSaved
 from penstock.core.model.progress import SizeNoted
 from penstock.core.place.holds import Holds
@@ -40,11 +40,11 @@ def speeds(w, job, *rates):
 LINEAR, FLAT = (1_000, 2_000, 3_000, 4_000), (1_000, 1_001, 1_002, 1_003)
 
 
-def running(w, *rates, minutes=10):
+def running(w, *rates, minutes=10, **fields):
     """Return elastic jobs of 1 to 4 replicas that have run for a while, with these rates."""
     jobs = []
     for _ in rates:
-        jobs.append(w.submit(gang=elastic(1, 4)))
+        jobs.append(w.submit(gang=elastic(1, 4), **fields))
         w.run(jobs[-1])
     w.now += minutes * MINUTE
     for job, told in zip(jobs, rates, strict=True):
@@ -337,3 +337,34 @@ def sizing_of(w):
     snapshot, planner = w.snapshot(), w.planner
     context = CycleContext(snapshot, w.now, planner.cluster, planner.tree, Holds(planner.cluster))
     return Sizing(context, LearnedSpeeds())
+
+
+def test_what_a_job_grows_to_in_a_round_counts_for_its_tenant_until_it_is_back():
+    w = cluster(1, 8, pools=(pool(),), tenants=(Tenant("t", max=(("devices", 4_000),)), Tenant("u")))
+    others = w.submit(7, tenant="u")
+    w.run(others)
+    (grows,) = running(w, LINEAR, tenant="t")
+    finish(w, others)
+    assert [p.victim for p in w.cycle().preemptions] == [grows]
+    promised = w.job(grows).room
+    assert len(promised) == 4
+    late = w.submit(1, tenant="t")
+    assert w.cycle().starts == ()
+    w.leave(grows)
+    assert [(start.job_id, start.places) for start in w.cycle().starts] == [(grows, promised)]
+    assert w.phase(late) == "waiting"
+
+
+def test_a_job_does_not_enter_places_of_an_old_plan_that_a_round_has_given_out_since():
+    w = shared()
+    flat, steep = running(w, FLAT, LINEAR)
+    held = {replica.place for replica in w.job(steep).attempt.replicas}
+    w.cycle()
+    promised = w.job(steep).room
+    old = w.submit(1)
+    w.state._put(replace(w.job(old), room_made=True, room=tuple(held & set(promised))[:1]))
+    w.state.indexes.beneficiaries.add(old)
+    w.leave(steep)
+    assert w.cycle().starts == ()
+    w.leave(flat)
+    assert steep in {start.job_id for start in w.cycle().starts}

@@ -24,6 +24,7 @@ from penstock.core.place.candidates import CandidateHeap
 from penstock.core.place.gang import Counted, GangPlacer
 from penstock.core.preempt.preemptor import Preemptor
 from penstock.core.preempt.rights import lowest_within_guarantee
+from penstock.core.preempt.rooms import may_enter
 
 Alike = tuple[QueueNode, GangPlacer, int, bool, int]
 """Where a job counts, its only shape, its priority, whether it may be preempted, and how many claims bind it."""
@@ -205,7 +206,7 @@ class Cycle:
 
     def _enter_room(self, job: Job, key: RequestClass) -> bool:
         """Start a beneficiary where it was planned, if all these places are free."""
-        if not job.room or not self._workspace.may_start(job, key):
+        if not job.room or not may_enter(job, self._snapshot) or not self._workspace.may_start(job, key):
             return False
         found = self._workspace.place_in_time(key, job.room)
         if found is not None:

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from penstock.core.elastic.rounds import may_join
-from penstock.core.model.batching import REBALANCE
 from penstock.core.model.cluster import ROOT_QUEUE
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName
 from penstock.core.model.jobs import Job, ReplicaPlace, RequestClass
@@ -19,6 +18,7 @@ from penstock.core.place.gang import GangPlacer, put_gang
 from penstock.core.preempt.consolidate import fits_when_moved, gain_of, movable, move_cost
 from penstock.core.preempt.context import CycleContext
 from penstock.core.preempt.rights import PreemptionRights
+from penstock.core.preempt.rooms import devices_of, leaves_in_round, overlaps
 from penstock.core.preempt.victims import Victim, cheapest_victims, cpus_of, most_freed_milli, shrink_cost, victim_cost
 from penstock.core.state.idleness import makes_room
 
@@ -88,7 +88,7 @@ class Preemptor:
         """Keep the places where jobs are to go on that still leave their own."""
         for job_id in sorted(i for i, whom in self._snapshot.stopping.items() if i == whom):
             job = self._snapshot.running[job_id]
-            if job.room and not _leaves_in_round(job):
+            if job.room and not leaves_in_round(job):
                 ask = job.next_ask(job.placed_alone)
                 key = request_class(job, self._snapshot.config)
                 self.keep_room(job, key, GangPlacer(ask, self._cluster, job.spec.tenant))
@@ -99,9 +99,8 @@ class Preemptor:
 
     def _being_left(self, job: Job) -> bool:
         """Return whether an attempt that ends holds some of the places where the job is to go on."""
-        room = {(place.node, index) for place in job.room for index in place.devices}
         held = (place for leaving in self._leaving(job) for _, place in held_places(leaving))
-        return any((place.node, index) in room for place in held for index in place.devices)
+        return overlaps(held, devices_of(job.room))
 
     def keep_rounds(self) -> dict[JobId, tuple[JobId, ...]]:
         """Keep the places that a re-allocation gave out, until those leave that hold them.
@@ -110,12 +109,14 @@ class Preemptor:
         still leave, too: they come back to them.
         """
         running = self._snapshot.running
-        leaving = [job for job in map(running.__getitem__, sorted(self._snapshot.stopping)) if _leaves_in_round(job)]
+        leaving = [job for job in map(running.__getitem__, sorted(self._snapshot.stopping)) if leaves_in_round(job)]
         if not leaving:
             return {}
         self.chosen.update(job.id for job in leaving)
-        left = {(place.node, index) for job in leaving for _, place in held_places(job) for index in place.devices}
-        waiting = [job for job in self._snapshot.beneficiaries if job.room and (job.goes_on or _is_in(job.room, left))]
+        left = devices_of(place for job in leaving for _, place in held_places(job))
+        waiting = [
+            job for job in self._snapshot.beneficiaries if job.room and (job.goes_on or overlaps(job.room, left))
+        ]
         kept: list[Job] = []
         with self._cluster.tentatively():
             for job in leaving:
@@ -127,10 +128,19 @@ class Preemptor:
             openings = [opening_at(job.room, self._cluster, self._now_ms) for job in kept]
         for job, opening in zip(kept, openings, strict=True):
             self._holds.claim_all(opening.beside, self._now_ms, job.id)
+            self._charge_for(job)
         names = tuple(job.id for job in leaving)
         found = {job.id: names for job in kept if job.attempt is None}
         self.held.update((job.id, job.room) for job in kept if job.id in found)
         return found
+
+    def _charge_for(self, job: Job) -> None:
+        """Count what a job will hold at its room, beyond what it holds, for the queues above it from now on."""
+        branch = self._account(job)
+        if branch is not None:
+            demand = self._tree.demand_of(job.spec.ask.sized(len(job.room)), job.room, self._snapshot.nodes)
+            held = self._demand(job) if job.attempt is not None else tuple(0 for _ in demand)
+            self._tree.charge(branch, tuple(max(0, one - have) for one, have in zip(demand, held, strict=True)))
 
     def _leaving(self, job: Job) -> list[Job]:
         """Return attempts that end and whose room is owed to no other beneficiary."""
@@ -438,12 +448,3 @@ class Preemptor:
             if placer.put() is None:
                 return False
             return all(put_gang(ask, self._cluster, tenant) is not None for ask, tenant in smallest)
-
-
-def _is_in(room: tuple[ReplicaPlace, ...], devices: set[tuple[NodeName, int]]) -> bool:
-    return any((place.node, index) in devices for place in room for index in place.devices)
-
-
-def _leaves_in_round(job: Job) -> bool:
-    stop = job.attempt.stop if job.attempt is not None else None
-    return stop is not None and stop.rule == REBALANCE

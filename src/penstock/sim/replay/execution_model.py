@@ -6,10 +6,11 @@ from itertools import groupby
 import msgspec
 
 from penstock.core.elastic.speedup import AmdahlCurve, PointsCurve
-from penstock.core.model.batching import BatchChoice
+from penstock.core.model.batching import BatchChoice, BatchSeen, total_of
 from penstock.core.model.cluster import Node
 from penstock.core.model.ids import NodeName
 from penstock.core.model.jobs import Attempt, Job
+from penstock.core.model.progress import Gauges
 from penstock.traces.model import Work
 from penstock.traces.training import FULL_SPEED as FULL_SPEED
 from penstock.traces.training import Pace, Training
@@ -71,6 +72,24 @@ def pace_of(trains: Training, attempt: Attempt, done_ms: int) -> Pace:
 def batch_of(trains: Training, attempt: Attempt) -> BatchChoice:
     """Return the batch that an attempt was given, or its program's own."""
     return attempt.batch if attempt.batch is not None else trains.own_batch(len(attempt.replicas))
+
+
+def gauges_of(pace: Pace, batch: BatchChoice, replicas: int, *, milli: int = 1000) -> tuple[Gauges, int]:
+    """Return what all ranks of a training program report together, and the time of an update (microseconds).
+
+    Args:
+        milli: how fast its devices are, in thousandths of those of the pace.
+    """
+    step_us, sync_us = pace.step_us * 1000 // milli, pace.sync_us * 1000 // milli
+    update_us = max(1, pace.update_us * 1000 // milli)
+    gauges = Gauges(
+        step_ms=max(1, update_us // 1000),
+        report_gap_ms=max(1, update_us // 1000),
+        samples_per_s_milli=total_of(batch, replicas) * 10**9 // update_us,
+        communication_milli=min(1000, 1000 * sync_us // update_us),
+        batch=BatchSeen(batch.local, batch.accumulation, max(1, step_us), sync_us, pace.noise),
+    )
+    return gauges, update_us
 
 
 def model_milli(work: Work, attempt: Attempt, nodes: Mapping[NodeName, Node]) -> int:

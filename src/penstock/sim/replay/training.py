@@ -17,13 +17,12 @@ from penstock.control.progress import (
     is_due,
 )
 from penstock.core.lifecycle.transaction import Transaction
-from penstock.core.model.batching import BatchSeen, total_of
 from penstock.core.model.events import BatchChosen, CheckpointSaved, JobResumed, ProgressNoted
 from penstock.core.model.ids import AttemptNumber, JobId
 from penstock.core.model.jobs import Job, StopOrder, StopReason
 from penstock.core.model.progress import Gauges
 from penstock.sim.replay import life as on
-from penstock.sim.replay.execution_model import FULL_SPEED, batch_of, model_milli, pace_of, speed_of
+from penstock.sim.replay.execution_model import FULL_SPEED, batch_of, gauges_of, model_milli, pace_of, speed_of
 from penstock.sim.replay.life import Life, SimulatedRun
 
 CUT_OFF: frozenset[StopReason] = frozenset({"node_lost", "replica_failed"})
@@ -144,16 +143,7 @@ class TrainingRuns:
         pace = pace_of(life.work.trains, attempt, _done_ms(life, run, from_ms))
         batch = batch_of(life.work.trains, attempt)
         model = model_milli(life.work, attempt, tx.state.nodes)
-        step_us, update_us = pace.step_us * 1000 // model, max(1, pace.update_us * 1000 // model)
-        sync_us = pace.sync_us * 1000 // model
-        total = total_of(batch, len(attempt.replicas))
-        gauges = Gauges(
-            step_ms=max(1, update_us // 1000),
-            report_gap_ms=max(1, update_us // 1000),
-            samples_per_s_milli=total * 10**9 // update_us,
-            communication_milli=min(1000, 1000 * sync_us // update_us),
-            batch=BatchSeen(batch.local, batch.accumulation, max(1, step_us), sync_us, pace.noise),
-        )
+        gauges, update_us = gauges_of(pace, batch, len(attempt.replicas), milli=model)
         return _Program(Pulse(run.number, from_ms), gauges, steps, from_ms, update_us)
 
     def _next_epoch(self, job: Job, run: SimulatedRun) -> None:

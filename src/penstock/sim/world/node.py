@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,27 +17,30 @@ from penstock.sim.world.claims import Claims
 from penstock.sim.world.clockwork import Agenda, NodeClock
 from penstock.sim.world.ground import Ground
 from penstock.sim.world.hardware import DIED_CODE, Hardware
-from penstock.sim.world.programs import STEP_MS, Behaviour, SharedWork, SimulatedProcess, steps_done
+from penstock.sim.world.mixed import Mixed
+from penstock.sim.world.programs import Behaviour, SharedWork, SimulatedProcess, steps_done, time_of
 from penstock.sim.world.telling import Telling
+from penstock.sim.world.training import Trainers
 
 TURN_MS = 400
 GUARDIAN_SLACK_MS = 300
 
 
+class Parts(NamedTuple):
+    """What makes programs and machines of a world special; None: nothing of the kind is there."""
+
+    claims: Claims | None
+    telling: Telling | None
+    hardware: Hardware | None
+    trainers: Trainers | None
+    mixed: Mixed | None
+
+
 class SimNode:
     """One machine. `up`: the machine runs; `agent_state`: its agent runs; `paused`: the agent stands still."""
 
-    def __init__(
-        self,
-        world: Ground,
-        spec: NodeSpec,
-        rng: random.Random,
-        claims: Claims | None,
-        telling: Telling | None,
-        hardware: Hardware | None,
-    ) -> None:
-        self._world, self.spec, self._rng = world, spec, rng
-        self._claims, self._telling, self._hardware = claims, telling, hardware
+    def __init__(self, world: Ground, spec: NodeSpec, rng: random.Random, parts: Parts) -> None:
+        self._world, self.spec, self._rng, self._parts = world, spec, rng, parts
         self.agenda: Agenda = world.agenda
         self._work: SharedWork = world.work
         self._clock = NodeClock(self.agenda, rng.randint(-10_000, 10_000))
@@ -199,10 +203,11 @@ class SimNode:
         self.agenda.after(TURN_MS, lambda: self._turn(life))
 
     def _read_devices(self) -> None:
-        if self._hardware is None or self.agent_state is None or self.paused:
+        hardware = self._parts.hardware
+        if hardware is None or self.agent_state is None or self.paused:
             return
-        self.agent_state.on_devices(self._hardware.news(self.name))
-        if (figures := self._hardware.figures(self.name)) is not None:
+        self.agent_state.on_devices(hardware.news(self.name))
+        if (figures := hardware.figures(self.name)) is not None:
             self.agent_state.on_figures(figures)
 
     def device_failed(self, index: int, *, ends: bool) -> None:
@@ -275,8 +280,13 @@ class SimNode:
                     elif action.key in agent_state.entries:
                         agent_state.on_gone(action.key, ExitInfo(problem="it was never there"))
                 case CheckNode():
-                    agent_state.on_checked(NodeCheck(True) if self._claims is None else self._claims.check())
-                case br.Forget() | br.AskToSave() | br.Inspect() | ChangeBatch() | LimitPower() | DivideDevice():
+                    agent_state.on_checked(
+                        NodeCheck(True) if self._parts.claims is None else self._parts.claims.check()
+                    )
+                case ChangeBatch():
+                    if self._parts.trainers is not None and action.key in self.processes:
+                        self._parts.trainers.takes(action.key, action.batch)
+                case br.Forget() | br.AskToSave() | br.Inspect() | LimitPower() | DivideDevice():
                     pass
         self._journal()
 
@@ -302,8 +312,11 @@ class SimNode:
         if first:
             self.agent_state.on_progress(ProgressSeen(order.key, "resumed", first))
         self._live(process)
-        if self._telling is not None:
-            self._telling.begins(self, process)
+        special = (self._parts.trainers, self._parts.mixed)
+        if any(part is not None and part.begins(self, process, order) for part in special):
+            return
+        if self._parts.telling is not None:
+            self._parts.telling.begins(self, process)
 
     def _live(self, process: SimulatedProcess) -> None:
         """Plan the process's next moment: a checkpoint or its end."""
@@ -312,20 +325,30 @@ class SimNode:
         following = behaviour.steps
         if behaviour.saves_every:
             following = min(following, (done // behaviour.saves_every + 1) * behaviour.saves_every)
-        self.agenda.after(max(1, (following - done) * STEP_MS), lambda: self._moment(process))
+        process.looks = look = process.looks + 1
+        self.agenda.after(max(1, time_of(process, following - done)), lambda: self._moment(process, look))
 
-    def _moment(self, process: SimulatedProcess) -> None:
-        if self.processes.get(process.key) is not process:
+    def go_at(self, process: SimulatedProcess, speed: int) -> None:
+        """Let a process go on at another speed, in millionths of a step in `STEP_MS`."""
+        if speed != process.speed:
+            process.first_step = steps_done(process, self.agenda)
+            process.begun_ms = process.frozen_ms or process.suspended_ms or self.agenda.now_ms
+            process.speed = speed
+            self._live(process)
+
+    def _moment(self, process: SimulatedProcess, look: int) -> None:
+        if self.processes.get(process.key) is not process or look != process.looks:
             return
         if process.suspended_ms:
             return  # it is looked at again when it is thawed
         if process.frozen_ms is not None:
-            self.agenda.after(TURN_MS, lambda: self._moment(process))
+            self.agenda.after(TURN_MS, lambda: self._moment(process, look))
             return
         done = steps_done(process, self.agenda)
         if done >= process.behaviour.steps:
             code = process.behaviour.exit_code
-            note = self._claims.note(process.key.job_id) if code and self._claims is not None else ""
+            claims = self._parts.claims
+            note = claims.note(process.key.job_id) if code and claims is not None else ""
             self._end(process.key, ExitInfo(code=code, done=code == 0, note=note))
             return
         if process.behaviour.saves_every and done % process.behaviour.saves_every == 0:

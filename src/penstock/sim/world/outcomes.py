@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from penstock.core.model.batching import REBALANCE
 from penstock.core.model.events import (
     AttemptResumed,
     AttemptStopRequested,
@@ -85,6 +86,8 @@ def _count(world: Ground) -> None:
         if isinstance(event, AttemptStopRequested):
             world.probe(f"stopped_{event.reason}")
             world.probes["idle_made_room"] += event.rule == "held_idle"
+            world.probes["restarted_by_round"] += event.rule == REBALANCE and event.reason == "resized"
+            world.probes["paused_by_round"] += event.rule == REBALANCE and event.reason == "preempted"
         elif isinstance(event, HostLoadNoted):
             world.probe("host_load_noted")
         elif isinstance(event, DeviceOpened):

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from penstock.control import controller, leases
-from penstock.core.cycle import verify, workspace
+from penstock.core.cycle import match, resizing, verify, workspace
+from penstock.core.elastic import learned
 from penstock.core.ledger import sessions
 from penstock.core.lifecycle import device_health, health, money, orders, reports, requests, size
 from penstock.core.lifecycle.ending import after_replica_gone
@@ -21,7 +22,8 @@ from penstock.core.model.events import ReplicaExited
 from penstock.core.model.ids import Rank
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.plan import Preemption
-from penstock.core.state import accounts
+from penstock.core.preempt import preemptor
+from penstock.core.state import accounts, state
 from penstock.sim.world import disk
 from penstock.sim.world.ground import LEASE_TTL_MS
 
@@ -138,6 +140,28 @@ def _opened_unseen(real: Callable[..., Any]) -> Callable[..., Any]:
     return open_due_ms
 
 
+def _without_changes(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Leave out of a snapshot when jobs were restarted."""
+
+    def image(self: Any) -> Any:
+        found = real(self)
+        return replace(found, jobs=[replace(job, changes_ms=()) for job in found.jobs])
+
+    return image
+
+
+def _twice_as_large(real: Callable[..., Any]) -> Callable[..., Any]:
+    def range_of(batch: Any) -> Any:
+        found = real(batch)
+        return replace(found, largest=2 * found.largest, local_max=2 * found.local_max)
+
+    return range_of
+
+
+def _saved_or_not(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda job: job.undisturbed is not None and job.evictable
+
+
 def _without_running(real: Callable[..., Any]) -> Callable[..., Any]:
     return lambda log: replace(real(log), open=())
 
@@ -224,6 +248,33 @@ PLANTED_BUGS: dict[str, Bug] = {
     "running_use_forgotten": Bug(
         "books that are kept over a restart do not know what runs",
         (Patch(sessions.SessionLog, "image", _without_running),),
+    ),
+    "round_places_given_away": Bug(
+        "the places that a round gave to a job are not kept until it comes back",
+        (Patch(preemptor.Preemptor, "keep_rounds", always({})),),
+    ),
+    "round_before_the_last_is_over": Bug(
+        "a pool has a round while jobs still leave for the one before",
+        (Patch(resizing.Resizing, "_is_unsettled", always(False)),),
+    ),
+    "half_of_a_round_holds": Bug(
+        "what still holds of a round is committed though the rest of it does not",
+        (Patch(verify, "_broken_rounds", always(set())),),
+    ),
+    "restarts_forgotten": Bug(
+        "a server that starts from a snapshot does not know how often a job was restarted",
+        (Patch(state.State, "image", _without_changes),),
+    ),
+    "batch_out_of_range": Bug(
+        "batches are chosen up to twice as large as a job accepts",
+        (Patch(learned, "range_of", _twice_as_large),),
+    ),
+    "moved_too_often": Bug(
+        "a job moves to another model as soon as that pays", (Patch(match.ModelMatch, "_settled_ms", always(0)),)
+    ),
+    "moved_unsaved": Bug(
+        "a job moves to another model though it cannot go on from where it is",
+        (Patch(match, "can_move", _saved_or_not),),
     ),
 }
 

@@ -7,6 +7,7 @@ import msgspec
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import JobId
 from penstock.sim.world.clockwork import Agenda
+from penstock.traces.training import FULL_SPEED
 
 STEP_MS = 100
 
@@ -55,6 +56,10 @@ class SimulatedProcess(msgspec.Struct):
     cpu_milli: int = 0
     suspended_ms: int = 0
     """Since when its agent keeps it frozen; 0 while it may run."""
+    speed: int = FULL_SPEED
+    """How fast it makes its steps, in millionths of a step in `STEP_MS`."""
+    looks: int = 0
+    """How often its next moment was planned: only the last plan counts."""
 
 
 class SharedWork:
@@ -79,4 +84,10 @@ def steps_done(process: SimulatedProcess, agenda: Agenda) -> int:
     """Return how many steps the process has done by now."""
     until_ms = agenda.now_ms if process.frozen_ms is None else process.frozen_ms
     until_ms = min(until_ms, process.suspended_ms or until_ms)
-    return min(process.behaviour.steps, process.first_step + (until_ms - process.begun_ms) // STEP_MS)
+    made = (until_ms - process.begun_ms) * process.speed // (STEP_MS * FULL_SPEED)
+    return min(process.behaviour.steps, process.first_step + made)
+
+
+def time_of(process: SimulatedProcess, steps: int) -> int:
+    """Return how long the process takes for so many steps, in milliseconds."""
+    return -(-steps * STEP_MS * FULL_SPEED // process.speed)

@@ -21,11 +21,13 @@ from penstock.sim.world.faults import plan_faults
 from penstock.sim.world.ground import LEASE_TTL_MS, VIOLATIONS_MAX, Ground, Machine, Server
 from penstock.sim.world.hardware import hardware_of
 from penstock.sim.world.hostile import Hostile, is_hostile
+from penstock.sim.world.mixed import Mixed, is_mixed
 from penstock.sim.world.money import Money, has_money
-from penstock.sim.world.node import SimNode
+from penstock.sim.world.node import Parts, SimNode
 from penstock.sim.world.outcomes import final_violations
 from penstock.sim.world.server import SimServer
 from penstock.sim.world.telling import telling
+from penstock.sim.world.training import Trainers, trains
 
 SAFETY_MS = 60_000
 LIVENESS_MS = 900_000
@@ -63,7 +65,9 @@ class World(Ground):
         self.claims = Claims(self, random.Random(f"{seed} who claims"), SAFETY_MS) if has_claims(seed) else None
         self.hostile = Hostile(self, random.Random(f"{seed} hostile")) if is_hostile(seed) else None
         self.telling, self.hardware = telling(seed), hardware_of(self)
-        for part in (self.money, self.claims, self.hostile, self.telling, self.hardware):
+        self.trainers = Trainers(self, random.Random(f"{seed} trainers")) if trains(seed) else None
+        self.mixed = Mixed(self, random.Random(f"{seed} mixed")) if is_mixed(seed) else None
+        for part in (self.money, self.claims, self.hostile, self.telling, self.hardware, self.trainers, self.mixed):
             if part is not None:
                 self.config = part.declare(self.config)
         self._servers = 0
@@ -71,10 +75,13 @@ class World(Ground):
         self.server: SimServer | None = None
         self.nodes: dict[str, SimNode] = {}
         self._start_server()
+        parts = Parts(self.claims, self.telling, self.hardware, self.trainers, self.mixed)
         for index in range(rng.randint(1, 5)):
             spec = _node_spec(index, rng)
-            parts = (self.claims, self.telling, self.hardware)
-            self.nodes[spec.name] = SimNode(self, spec, random.Random(rng.random()), *parts)
+            self.nodes[spec.name] = SimNode(self, spec, random.Random(rng.random()), parts)
+        pools = [part for part in (self.trainers, self.mixed) if part is not None]
+        for spec in (spec for part in pools for spec in part.node_specs()):
+            self.nodes[spec.name] = SimNode(self, spec, random.Random(f"{seed} {spec.name}"), parts)
         self.clients = Clients(self, random.Random(rng.random()), random.Random(f"{seed} clients"))
         jobs = rng.randint(10, 25) if rng.random() < 0.8 else rng.randint(25, 60)
         self.agenda.after(3_000, lambda: self.clients.plan_requests(jobs, REQUESTS_MS))
@@ -83,6 +90,8 @@ class World(Ground):
         plan_faults(self, random.Random(rng.random()), SAFETY_MS)
         if self.hardware is not None:
             self.hardware.plan(REQUESTS_MS)
+        for part in pools:
+            part.plan_requests(self.clients, REQUESTS_MS)
         if self.money is not None:
             self.money.plan_requests(REQUESTS_MS)
         if self.hostile is not None:
@@ -111,7 +120,7 @@ class World(Ground):
     def _violations_of_parts(self) -> Iterator[str]:
         if self.money is not None:
             yield from money_violations(self, self.money)
-        for part in (self.claims, self.hostile, self.hardware):
+        for part in (self.claims, self.hostile, self.hardware, self.trainers, self.mixed):
             if part is not None:
                 yield from part.violations(self.disk.records)
 
