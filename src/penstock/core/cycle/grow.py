@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from penstock.core.cycle.sizing import Sizing
 from penstock.core.elastic.allocate import allocate
 from penstock.core.elastic.reported import shrink_due, shrink_due_ms
-from penstock.core.elastic.restarts import restart_cost_ms
 from penstock.core.elastic.worth import ElasticJob, Places
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
@@ -72,7 +71,7 @@ class ElasticGrowth:
                 continue
             if not self._shrinks(job) and may_grow:
                 places = tuple(place for _, place in held_places(job))
-                self._offer(pools, job, places, restart_ms=restart_cost_ms(job, self._settings))
+                self._offer(pools, job, places, restart_ms=self._sizing.restart_ms(job))
         for growing in sorted(pools):
             found = pools[growing][:ROUNDS_MAX]
             target = allocate(found, self._idle(found, {**self._snapshot.running, **jobs}, growing[1]), rebalance=False)
@@ -167,7 +166,7 @@ class ElasticGrowth:
             self._cluster.rollback(mark)
             return
         width = max(job.ask.device_total, len(attempt.replicas))
-        cost = width * restart_cost_ms(job, self._settings)
+        cost = width * self._sizing.restart_ms(job)
         self.preemptions.append(Preemption(job.id, attempt.number, job.id, cost, "grow"))
 
 

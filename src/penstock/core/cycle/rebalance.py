@@ -14,7 +14,6 @@ from penstock.core.cycle.round_models import RoundModels, round_models
 from penstock.core.cycle.sizing import Sizing, rounded
 from penstock.core.cycle.workspace import Workspace
 from penstock.core.elastic.model_curves import OnModels
-from penstock.core.elastic.restarts import restart_cost_ms
 from penstock.core.elastic.rounds import Rounds, takes_part
 from penstock.core.elastic.worth import ElasticJob, Places, explored_maximum, replicas_of
 from penstock.core.model.batching import REBALANCE
@@ -172,7 +171,7 @@ class PoolRound:
             devices_each=ask.each.device_count,
             weight_milli=self._sizing.weight_milli(job),
             rest_ms=rounded(self._sizing.rest_ms(job)),
-            restart_cost_ms=restart_cost_ms(job, self._settings) if member.runs else 0,
+            restart_cost_ms=self._sizing.restart_ms(job) if member.runs else 0,
             may_pause=member.runs and _may_pause(job) and not others_wait,
         )
 
@@ -362,7 +361,7 @@ class PoolRound:
             ]
             smaller = len(later.get(member.job.id, ())) < len(member.places)
             whom = max(sorted(set(takes)), key=takes.count) if takes and smaller else member.job.id
-            cost = max(1, member.job.ask.device_total) * restart_cost_ms(member.job, self._settings)
+            cost = max(1, member.job.ask.device_total) * self._sizing.restart_ms(member.job)
             order = Preemption(member.job.id, attempt.number, whom, cost, REBALANCE, rooms=tuple(rooms[member.job.id]))
             self.preemptions.append(order)
             self._decided.add(member.job.id)

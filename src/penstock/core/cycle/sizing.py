@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from penstock.core.elastic.learned import LearnedSpeed, LearnedSpeeds, largest_size
 from penstock.core.elastic.reported import largest_useful
-from penstock.core.elastic.restarts import NEVER_MS, next_restart_ms, settle_ms
+from penstock.core.elastic.restarts import NEVER_MS, next_restart_ms, restart_cost_ms, settle_ms
 from penstock.core.elastic.worth import served_weight_milli
-from penstock.core.model.batching import ElasticMode, ElasticRule
-from penstock.core.model.ids import PoolName
+from penstock.core.model.batching import ElasticMode, ElasticRule, KindSteps
+from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import PRIORITY_CLASSES, GangAsk, Job, ReplicaPlace
 from penstock.core.model.quantities import split_resource
 from penstock.core.order.queues import QueueNode
@@ -30,6 +30,7 @@ class Sizing:
         self._snapshot, self._now_ms, _, self._tree, _ = context
         self._settings, self._learned = context.settings, learned
         self._rules = {pool.name: pool.elastic for pool in self._snapshot.config.pools}
+        self._kinds: dict[JobId, KindSteps | None] = {}
         self.again_ms = 0
         """When the first job that changed its size lately may change it again (unix ms); 0: none did."""
 
@@ -41,12 +42,24 @@ class Sizing:
 
     def learned(self, job: Job, model: str | None = None) -> LearnedSpeed:
         """Return what is known of the job's speed on one device model; by default its present or last one."""
-        return self._learned.of(job, self.mode(job), model)
+        return self._learned.of(job, self.mode(job), model, alike=self._alike(job))
 
     def learned_at(self, job: Job, places: Iterable[ReplicaPlace]) -> LearnedSpeed:
         """Return what is known of its speed on the model of these places, or, before it reported there, elsewhere."""
         there = self.learned(job, model_of(places, self._snapshot.nodes))
         return there if there.goodput is not None else self.learned(job)
+
+    def restart_ms(self, job: Job) -> int:
+        """Return what a restart costs the job."""
+        return restart_cost_ms(job, self._settings, self._alike(job))
+
+    def _alike(self, job: Job) -> KindSteps | None:
+        """Return what jobs like this one measured, where it has a batch range, too."""
+        if job.spec.batch is None or not self._snapshot.steps.kinds:
+            return None
+        if job.id not in self._kinds:
+            self._kinds[job.id] = self._snapshot.steps.of(job.spec, job.user)
+        return self._kinds[job.id]
 
     def settled(self, job: Job) -> bool:
         """Whether a running job may be changed again: it has run for long enough, and was not restarted too often."""
@@ -54,7 +67,7 @@ class Sizing:
         if attempt is None or not attempt.running_ms or attempt.choice or job.protected or attempt.pairing is not None:
             return False
         per_hour = self.rule(job.spec.ask.pool).restarts_per_hour
-        until_ms = attempt.running_ms + settle_ms(job, attempt, self._settings)
+        until_ms = attempt.running_ms + settle_ms(job, attempt, self._settings, self._alike(job))
         until_ms = max(until_ms, next_restart_ms(job, per_hour, self._now_ms))
         if self._now_ms < until_ms < NEVER_MS:
             self.again_ms = min(self.again_ms or until_ms, until_ms)

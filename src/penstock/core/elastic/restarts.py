@@ -5,6 +5,7 @@ Changes of size and moves count; what a user, a failure or a waiting job's right
 
 from collections.abc import Iterable
 
+from penstock.core.model.batching import KindSteps
 from penstock.core.model.cluster import Settings
 from penstock.core.model.jobs import Attempt, Job
 
@@ -12,12 +13,13 @@ HOUR_MS = 3_600_000
 NEVER_MS = 1 << 62
 
 
-def restart_cost_ms(job: Job, settings: Settings) -> int:
-    """Return what one restart costs the job: as measured, or as the settings assume before any was."""
-    return job.progress.restart_ms or settings.checkpoint_cost_ms + settings.restart_cost_ms
+def restart_cost_ms(job: Job, settings: Settings, alike: KindSteps | None = None) -> int:
+    """Return what one restart costs the job: as measured, as of jobs like it, or as the settings assume before any."""
+    theirs_ms = alike.restart_ms if alike is not None else 0
+    return job.progress.restart_ms or theirs_ms or settings.checkpoint_cost_ms + settings.restart_cost_ms
 
 
-def settle_ms(job: Job, attempt: Attempt, settings: Settings) -> int:
+def settle_ms(job: Job, attempt: Attempt, settings: Settings, alike: KindSteps | None = None) -> int:
     """Return how long a running job is left alone from its start on.
 
     Until it has reported from there for the growth period; then for as long as a restart costs it, if that is less: a
@@ -28,8 +30,9 @@ def settle_ms(job: Job, attempt: Attempt, settings: Settings) -> int:
     if told.noted_attempt != attempt.number or not told.first.at_ms:
         return period_ms
     start_ms = told.first.at_ms + attempt.idle_ms - attempt.allocated_ms
-    cost_ms = told.restart_ms or settings.checkpoint_cost_ms + max(settings.restart_cost_ms, start_ms)
-    return min(period_ms, cost_ms)
+    if told.restart_ms or (alike is not None and alike.restart_ms):
+        return min(period_ms, restart_cost_ms(job, settings, alike))
+    return min(period_ms, settings.checkpoint_cost_ms + max(settings.restart_cost_ms, start_ms))
 
 
 def restarts_lately(changes_ms: Iterable[int], now_ms: int) -> int:

@@ -4,7 +4,7 @@ from penstock.core.elastic.learned import LearnedSpeeds
 from penstock.core.elastic.reported import why_not_larger
 from penstock.core.elastic.restarts import next_restart_ms, restart_cost_ms
 from penstock.core.elastic.rounds import takes_part
-from penstock.core.model.batching import REBALANCE, total_of
+from penstock.core.model.batching import REBALANCE, KindSteps, total_of
 from penstock.core.model.jobs import Attempt, Job
 from penstock.core.model.quantities import format_duration
 from penstock.core.model.words import counted
@@ -28,7 +28,8 @@ def why_this_size(job: Job, attempt: Attempt, snapshot: Snapshot, now_ms: int) -
         return f"{text}; it keeps {counted(size, 'replica')}: sizes in its queue and pool are off"
     if kept := why_not_larger(job, config.settings, now_ms):
         return f"{text}; {kept}"
-    learned = LearnedSpeeds().of(job, mode)
+    alike = snapshot.steps.of(job.spec, job.user) if job.spec.batch is not None else None
+    learned = LearnedSpeeds().of(job, mode, alike=alike)
     known = "samples, as reported" if job.progress.sizes else "Amdahl's law"
     by = "useful samples" if learned.goodput is not None else known
     now = max(1, learned.curve.speed_milli(size, nodes))
@@ -39,13 +40,15 @@ def why_this_size(job: Job, attempt: Attempt, snapshot: Snapshot, now_ms: int) -
         more = learned.curve.speed_milli(size + 1, nodes)
         text += f"; one more would bring {max(0, 1000 * (more - now) // now) / 10:.0f} %"
         text += "" if size > 1 else f", by {by}"
-    return text + _restarts(job, snapshot, now_ms)
+    return text + _restarts(job, alike, snapshot, now_ms)
 
 
-def _restarts(job: Job, snapshot: Snapshot, now_ms: int) -> str:
+def _restarts(job: Job, alike: KindSteps | None, snapshot: Snapshot, now_ms: int) -> str:
     """Return what a change of size costs, and whether it may be changed."""
-    cost = format_duration(restart_cost_ms(job, snapshot.config.settings))
+    cost = format_duration(restart_cost_ms(job, snapshot.config.settings, alike))
     measured = "as measured" if job.progress.restart_ms else "as assumed"
+    if not job.progress.restart_ms and alike is not None and alike.restart_ms:
+        measured = "as jobs like it measured"
     text = f", and a restart costs {cost}, {measured}"
     pool = snapshot.config.pool_by_name.get(job.spec.ask.pool)
     if pool is None or not takes_part(job.spec, snapshot.config):

@@ -63,6 +63,18 @@ class StepNoted(msgspec.Struct, frozen=True, omit_defaults=True):
     """Model of all its devices; empty: several, or none."""
 
 
+class KindSteps(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What jobs that are one thing run again measured with their batches."""
+
+    kind: str
+    steps: tuple[StepNoted, ...] = ()
+    """Of each placement and batch; batches that differ by little are one."""
+    noise: int = 0
+    """Gradient noise scale as their first reports had it; 0: not known."""
+    restart_ms: int = 0
+    """What a restart costs one of them; 0: not measured."""
+
+
 class ElasticRule(msgspec.Struct, frozen=True, omit_defaults=True):
     """How the sizes of a pool's elastic jobs are chosen."""
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from penstock.core.model.batching import KindSteps
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import JobSpec
 
@@ -88,6 +89,17 @@ class KnownSpeeds(msgspec.Struct, frozen=True):
         """Return what jobs like this one have reported, its own reports among them; the most alike first."""
         kinds = kinds_of(spec, user) if self.kinds else ()
         return tuple(found for kind in kinds if (found := self.kinds.get(kind)) is not None)
+
+
+class KnownSteps(msgspec.Struct, frozen=True):
+    """All that programs have measured with their batches."""
+
+    kinds: Mapping[str, KindSteps] = {}
+
+    def of(self, spec: JobSpec, user: str) -> KindSteps | None:
+        """Return what jobs like this one have measured, itself among them: the most alike that measured anything."""
+        kinds = kinds_of(spec, user) if self.kinds else ()
+        return next((found for kind in kinds if (found := self.kinds.get(kind)) is not None), None)
 
 
 def stem_of(name: str) -> str:

@@ -3,6 +3,7 @@
 import msgspec
 
 from penstock.core.model.access import Token
+from penstock.core.model.batching import KindSteps
 from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.ids import Epoch
 from penstock.core.model.jobs import Job, JobSpec
@@ -56,5 +57,7 @@ class Image(msgspec.Struct, frozen=True):
     """How replicas ended on each node."""
     model_speeds: tuple[KindSpeeds, ...] = ()
     """How fast jobs of each kind were on device models."""
+    steps: tuple[KindSteps, ...] = ()
+    """What jobs of each kind measured with their batches."""
     demand: DemandImage = DemandImage()
     """Demand by the hour, and whether room for it has paid."""

@@ -27,6 +27,7 @@ from penstock.core.state.charges import Charges
 from penstock.core.state.copy_on_write import ByJob, ByNode, Moments
 from penstock.core.state.dependants import Dependants
 from penstock.core.state.idleness import is_marked
+from penstock.core.state.kind_steps import StepsByKind
 from penstock.core.state.model_speeds import ModelSpeeds
 from penstock.core.state.past_runs import PastRuns
 from penstock.core.state.pending import PendingClass, PendingClasses
@@ -102,7 +103,7 @@ class Indexes:
         """The last record after which more stood on some node of what rules about replicas near each other look at."""
         self.changes: list[NodeName] = []
         self.requests = Requests()
-        self.powers, self.past_runs, self.model_speeds = Powers(), PastRuns(), ModelSpeeds()
+        self.powers, self.past_runs, self.model_speeds, self.steps = Powers(), PastRuns(), ModelSpeeds(), StepsByKind()
         self.never_fits: dict[GangAsk, tuple[tuple[str, int], ...]] = {}
         """Requests that no known node could hold even when empty; forgotten when a node registers."""
         self.apart: dict[GangAsk | None, str] = {}

@@ -11,7 +11,7 @@ from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.expected import ExpectedDemand
 from penstock.core.model.ids import JobId, NodeName, PoolName, QueueName, TenantName
 from penstock.core.model.jobs import Job
-from penstock.core.model.matching import KnownSpeeds
+from penstock.core.model.matching import KnownSpeeds, KnownSteps
 from penstock.core.order.expected_power import PoolPowers
 from penstock.core.order.usage_over_time import UsageOverTime
 from penstock.core.order.walk import PendingJobs
@@ -65,6 +65,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Nodes of which it is known when they go, by name."""
     model_speeds: KnownSpeeds = KnownSpeeds()
     """How fast jobs of each kind were on device models, where a pool goes by that."""
+    steps: KnownSteps = KnownSteps()
+    """What jobs of each kind measured with their batches, where a pool has rounds."""
     changes: Sequence[NodeName] = ()
     """Nodes in the order in which their free capacity changed; the first `changes_count` count here."""
     changes_count: int = 0
@@ -110,6 +112,7 @@ def take_snapshot(state: State) -> Snapshot:
         expected=state.demand.expected,
         leaving=tuple(sorted(indexes.leaving)),
         model_speeds=indexes.model_speeds.cut() if state.config.matching else KnownSpeeds(),
+        steps=indexes.steps.cut() if any(pool.elastic.rebalance for pool in state.config.pools) else KnownSteps(),
         changes=indexes.changes,
         changes_count=len(indexes.changes),
         held=held,

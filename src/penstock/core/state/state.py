@@ -29,6 +29,7 @@ from penstock.core.state.idempotency import Remembered, remember
 from penstock.core.state.identity import Identity
 from penstock.core.state.image import Image as Image
 from penstock.core.state.indexes import Indexes
+from penstock.core.state.kind_steps import StepsByKind
 from penstock.core.state.live_jobs import LiveJobs
 from penstock.core.state.model_speeds import ModelSpeeds
 from penstock.core.state.nodes import NodeChange, changed, registered, removed
@@ -55,8 +56,7 @@ class State:
         self.next_job, self.next_port = 1, 0
         self.config, self.config_seq = ClusterConfig(), 0
         self.nodes: dict[NodeName, Node] = {}
-        self.jobs = LiveJobs()
-        self.idempotency = Remembered()
+        self.jobs, self.idempotency = LiveJobs(), Remembered()
         self.finished_ok, self.finished_bad = 0, 0
         self.money, self.tokens, self.secrets = Accounts(), Tokens(), Secrets()
         self.quota_notes, self.identity = QuotaNotes(), Identity()
@@ -92,6 +92,7 @@ class State:
             powers=self.indexes.powers.image(),
             past_runs=self.indexes.past_runs.image(),
             model_speeds=self.indexes.model_speeds.image(),
+            steps=self.indexes.steps.image(),
             demand=self.demand.image(),
         )
 
@@ -108,7 +109,7 @@ class State:
         state.tokens, state.secrets = Tokens(image.tokens), Secrets(image.secrets)
         state.config_since_empty, state.config_seq = False, image.seq
         state._take_jobs(image)
-        state.schedules = Schedules(image.schedules, state.jobs.values())
+        state.schedules, state.indexes.steps = Schedules(image.schedules, state.jobs.values()), StepsByKind(image.steps)
         state.indexes.requests, state.indexes.powers = Requests(*image.requests), Powers(image.powers)
         state.indexes.past_runs, state.indexes.model_speeds = PastRuns(image.past_runs), ModelSpeeds(image.model_speeds)
         state.indexes.rebuild(state.jobs, image.nodes, image.past_use, image.config)
@@ -189,6 +190,7 @@ class State:
                 self.indexes.job_predicted(job, after)
                 if isinstance(event, ev.ProgressNoted):
                     self.indexes.model_speeds.add(after)
+                    self.indexes.steps.add(after)
             case ev.StartsEstimated() | ev.CapacityRequested() | ev.AccessNoted():
                 pass
             case ev.RunTimesPredicted():
@@ -265,8 +267,7 @@ class State:
         if event.job_id != self.next_job:
             raise BrokenInvariant(f"job id {event.job_id} given out, expected {self.next_job}")
         self.next_job += 1
-        spec = event.spec
-        unmet = self.indexes.dependants.unmet(spec.after, self.jobs)
+        spec, unmet = event.spec, self.indexes.dependants.unmet(event.spec.after, self.jobs)
         before = self.jobs.get(JobId(event.job_id - 1)) if event.array_index else None
         if before is not None and before.array_id == event.array_id and before.spec == spec:
             spec = before.spec  # one of each for all members of an array, wherever the event comes from
