@@ -23,7 +23,7 @@ LIMITED = TREE is not None and {"cpu", "memory"} <= {*(TREE / "cgroup.controller
 NAME = f"penstock-test-delegated-{os.getpid()}"
 BOXES = f"{NAME}-boxes"
 NOBODY = 65534
-UNLIMITED = "cgroup v2 (limits of cpu are not enforced; limits of memory are not enforced)"
+UNLIMITED = "cgroup v2 (limits of cpu are not enforced; memory is weighed)"
 KIND = "cgroup v2" if LIMITED else UNLIMITED
 LIMITS = ("50000 100000", str(48 << 20)) if LIMITED else ("", "")
 pytestmark = [

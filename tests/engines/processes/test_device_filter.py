@@ -147,7 +147,7 @@ def test_where_files_cannot_be_closed_the_containment_says_so_and_nothing_fails(
     containment = CgroupV2(tmp_path, missing=["memory"])
     containment.box("a", Resources(), closed=("c 1:5",))  # a plain folder takes no program
     containment.box("b", Resources(), closed=("c 1:5",))
-    assert containment.kind.startswith("cgroup v2 (limits of memory are not enforced; device files stay open: ")
+    assert containment.kind.startswith("cgroup v2 (memory is weighed; device files stay open: ")
     assert len(caplog.records) == 1
     monkeypatch.setattr(device_filter, "_CALL", {})
     containment.box("c", Resources(), closed=("c 1:5",))
