@@ -53,7 +53,19 @@ class Flying(Server):
             view = self.client.job(job)
             return view if view.state in states else None
 
-        return until(seen, f"job {job} {states}; {self.slurm.said()[-3000:]} {self.log()}", WAIT_S)
+        try:
+            return until(seen, f"job {job} {states}", WAIT_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.told(job)}") from None
+
+    def told(self, job: int) -> str:
+        """Return what is said of a job that does not come to where it should."""
+        nodes = "\n".join(f"{one.name} {one.state} connected={one.connected}" for one in self.client.nodes())
+        queue = self.slurm.run("squeue", "-t", "all", "-o", "%i %T %r %N %j %S")
+        machines = self.slurm.run("sinfo", "-N", "-o", "%N %T %E")
+        explained = self.client.explain(job)
+        said = (f"{self.client.job(job)}", explained.text, explained.elsewhere, nodes, queue, machines)
+        return "\n".join((*said, self.slurm.said()[-3000:], self.log()))
 
     def run(self, command: str, **more: Any) -> int:
         return self.client.submit({"command": command, "cpus": 1, **more}).jobs[0].id
