@@ -333,6 +333,17 @@ class SlurmCluster:
         over = ("CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL")
         until("an empty queue", lambda: all(state in over for state in self.states().values()))
 
+    def resume(self) -> list[str]:
+        """Take nodes into service again that Slurm has drained, as its administrator would, and return them.
+
+        A slurmctld that is killed right after it has begun a batch job begins it again: that slurmd drains its node for
+        a "Duplicate jobid".
+        """
+        drained = sorted(set(self._answered(["sinfo", "-h", "-N", "-t", "drain", "-o", "%N"]).split()))
+        for name in drained:
+            self._code(["scontrol", "update", f"node={name}", "state=resume"])
+        return drained
+
     def times(self, job: int) -> tuple[int, ...]:
         """Return when a job was submitted, started and ended (seconds since 1970)."""
         columns = "SubmitTime:20,StartTime:20,EndTime:20"

@@ -87,12 +87,13 @@ class Killing:
         return True
 
     def _kill_slurmstepd(self) -> bool:
-        found = [pid for pid in steps(self.slurm) if pid]
-        if found:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.draw.choice(found), signal.SIGKILL)
-                return True
-        return False  # none ran
+        for _ in range(20):  # a step may not have begun yet
+            time.sleep(self.draw.uniform(0, 0.5))
+            if found := steps(self.slurm):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.draw.choice(found), signal.SIGKILL)
+                    return True
+        return False
 
     def told(self) -> str:
         """Return what is said of jobs that do not end."""
@@ -105,6 +106,7 @@ class Killing:
     def check(self) -> None:
         """Wait for the end of all, and require that each ended as it should."""
         client = self.server.client
+        self.slurm.resume()
         try:
             until("the end of all jobs", lambda: not client.jobs().jobs, wait_s=END_S, every_s=0.2)
         except AssertionError as error:

@@ -118,6 +118,7 @@ def exclusive(server: Flying, count: int, seconds: float) -> list[int]:
 def all_end_well(server: Flying, jobs: list[int]) -> Iterator[str]:
     """Wait until the jobs have ended, and yield what went wrong."""
     for job in jobs:
+        server.slurm.resume()
         view = server.wait_state(job, "succeeded", "failed", "cancelled")
         if view.state != "succeeded":
             yield f"job {job} {view.state}: {view.reason}, exit {view.exit_code}, attempt {view.attempt}"
