@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from penstock.core.lifecycle.ending import backoff_ms
 from penstock.core.messages.orders import StopReplica
 from penstock.core.messages.reports import ProgressSeen
+from penstock.core.model import events as ev
 from penstock.core.model.jobs import ExitInfo
 from penstock.testing.harness import cluster
 
@@ -81,6 +82,18 @@ def test_a_job_without_retries_fails_with_the_first_failure_as_reason():
     w.exit_replica(job, 0, None, signal=15, stop_sent=True)
     w.exit_replica(job, 2, 0, stop_sent=True)
     assert (w.ended[job], w.reasons[job]) == ("failed", "replica 1: exit 3")
+
+
+@pytest.mark.parametrize("stopped", [{"code": None, "signal": 9}, {"code": 1}])
+def test_the_exit_of_a_gang_is_that_of_the_replica_that_failed_first_by_itself(stopped):
+    w = cluster(1, 3)
+    job = running(w, 1, 3)
+    w.exit_replica(job, 1, 42)
+    w.now += 1_000
+    w.exit_replica(job, 0, stop_sent=True, **stopped)
+    w.exit_replica(job, 2, 0, stop_sent=True)
+    (end,) = (record.event for record in w.records if isinstance(record.event, ev.JobFinished))
+    assert (end.reason, end.exit) == ("replica 1: exit 42", ExitInfo(42))
 
 
 def test_retries_wait_twice_as_long_each_time_and_then_fail():

@@ -171,18 +171,24 @@ def _has_saved(job: Job, attempt: Attempt) -> bool:
     return says and all(one is not None and one.stop_sent and one.signal != SIGKILL for one in exits)
 
 
+def _exit_of(attempt: Attempt) -> ExitInfo | None:
+    """Return the exit that is the job's: of what failed first by itself, not of what was stopped for it."""
+    failed = [one for one in sorted(attempt.replicas, key=lambda one: one.ended_ms) if one.exit and not one.exit.ok]
+    by_itself = next((one.exit for one in failed if one.exit and not one.exit.stop_sent), None)
+    return by_itself or (failed[0] if failed else attempt.replicas[0]).exit
+
+
 def over(job: Job, attempt: Attempt, event: AttemptEnded, time_ms: int) -> Job:
     """Return the job after its attempt has ended. Raises: BrokenInvariant where a replica still holds its place."""
     if any(r.holds for r in attempt.replicas):
         raise BrokenInvariant(f"job {job.id}: attempt {attempt.number} ended while replicas hold places")
-    worst = next((r.exit for r in attempt.replicas if r.exit and not r.exit.ok), attempt.replicas[0].exit)
     step = max(job.progress.step, event.step)
     storage = attempt.storage if _has_saved(job, attempt) else job.progress.storage
     width = max(job.ask.device_total, len(attempt.replicas))
     return replace(
         job,
         attempt=None,
-        last_exit=worst,
+        last_exit=_exit_of(attempt),
         last_nodes=tuple(dict.fromkeys(r.place.node for r in attempt.replicas)),
         progress=replace(
             after_stop(job.progress, attempt, event, time_ms), step=step, hang="", hang_ranks=(), storage=storage
