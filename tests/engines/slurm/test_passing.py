@@ -10,6 +10,7 @@ from penstock.core.model import events as ev
 from penstock.core.model.ids import JobId
 from penstock.engines.slurm.commands import SlurmAway
 from penstock.engines.slurm.passing import judging
+from penstock.engines.slurm.passing.attempts import UNLAUNCHED
 from penstock.engines.slurm.writing import NotTaken, SlurmWriter
 from tests.engines.slurm.cluster import SlurmCluster, until
 from tests.engines.slurm.passed import passing
@@ -173,6 +174,21 @@ def test_a_job_cancelled_in_slurm_is_cancelled_here(server):
     until("its trap", lambda: "began" in server.output(job))
     server.slurm.run("scancel", server.number(job))
     assert server.end(job)[0] == "cancelled"
+
+
+def test_a_job_that_slurm_cannot_launch_waits_again_and_is_not_cancelled(server):
+    following = server.slurm.submit("true") + 1
+    spools = [server.slurm.folder / "spool" / name / f"job{following:05d}" for name in server.slurm.nodes]
+    for path in spools:
+        path.touch()  # slurmd wants a folder of this name
+    try:
+        (job,) = server.submit("exit 3")
+        assert server.end(job)[0] == "failed"
+    finally:
+        for path in spools:
+            path.unlink()
+    first = server.events(ev.AttemptAllocated, job)[0].places[0].node
+    assert server.exits(job) == [(1, 0, f"{UNLAUNCHED} on {first}"), (2, 0, "exit 3")]
 
 
 def test_a_job_that_slurm_preempts_saves_waits_and_goes_on(server):

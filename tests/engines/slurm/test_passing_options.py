@@ -148,11 +148,29 @@ def test_each_end_of_slurm_is_one_here(state):
     line = ended(state)
     silent = info_of_word(line, "/shared")
     saved = explained(Ended(start().key, "9", 0, None, "TERM"), line)
-    assert (silent is None) == (saved is None) == (state == "CANCELLED")
-    if silent is not None and saved is not None:
+    assert (saved is None) == (state == "CANCELLED")
+    assert silent is not None
+    if saved is not None:
         waits = state not in ("COMPLETED", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE")
         assert bool(silent.problem) == waits, silent
         assert saved.problem.endswith(", it had saved")
+
+
+@pytest.mark.parametrize(
+    ("fields", "started", "text"),
+    [
+        ({}, False, "Slurm: it could not be launched on n1"),
+        ({"state": "CANCELLED by 0"}, False, "Slurm: it could not be launched on n1"),
+        ({"state": "CANCELLED by 1000"}, False, None),
+        ({"hosts": ""}, False, None),
+        ({"signal": 15}, False, None),
+        ({"code": 1}, False, None),
+        ({}, True, None),
+    ],
+)
+def test_a_job_that_slurm_could_not_launch_was_cancelled_by_nobody(fields, started, text):
+    info = info_of_word(replace(ended("CANCELLED"), **fields), "/shared", started=started)
+    assert (info.text() if info is not None else None) == text
 
 
 @pytest.mark.parametrize(

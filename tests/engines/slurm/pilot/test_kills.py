@@ -26,7 +26,7 @@ SEED = int(os.environ.get("PENSTOCK_KILLS_SEED", "53"))
 def test_kills_of_any_part_lose_no_job(tmp_path: Path) -> None:
     draw = random.Random(SEED)
     killed: Counter[str] = Counter()
-    with clusters.own(accounting=False) as slurm, find(slurm), flying(slurm, tmp_path, idle_s=60) as server:
+    with clusters.own(accounting=False) as slurm, find(slurm), flying(slurm, tmp_path, idle_s=60, join_s=30) as server:
         wrong: list[str] = []
         for batch in range(0, KILLS, 10):
             jobs = exclusive(server, 8, 6.0)

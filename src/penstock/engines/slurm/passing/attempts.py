@@ -25,6 +25,7 @@ State = Literal["gathering", "queued", "submitting", "unsure", "submitted"]
 """`unsure`: sbatch did not answer, so it may be a job of Slurm or not."""
 NOT_BEGUN = ExitInfo(problem="it was stopped before it began", stop_sent=True)
 VANISHED = ExitInfo(problem="Slurm: it vanished: neither squeue nor sacct shows it")
+UNLAUNCHED = "Slurm: it could not be launched"
 LOST = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "REVOKED", "REQUEUED", "REQUEUE_HOLD",
                   "REQUEUE_FED", "SPECIAL_EXIT", "RECONFIG_FAIL"})  # fmt: skip
 """States that are no fault of the job: it waits again, and its retries are left."""
@@ -172,11 +173,25 @@ def explained(ended: Ended, line: SlurmJob) -> ExitInfo | None:
     return info
 
 
-def info_of_word(line: SlurmJob, spool: str) -> ExitInfo | None:
-    """Return how a program ended of which its script has said nothing; None: it was cancelled in Slurm."""
+def _unlaunched(line: SlurmJob) -> bool:
+    """Return whether it was Slurm itself that cancelled a job, for its slurmd could not launch it.
+
+    That is how a job ends that is not to be requeued, as when its slurmstepd dies at its birth (`_launch_job_fail` in
+    slurmd): it has nodes, and no code. Of a scancel it has no nodes, for it waited, or the signal of its script: 15, 9.
+    """
+    by = line.state.partition(" by ")[2].strip()  # of sacct; slurmd is root
+    return bool(line.hosts) and not line.code and not line.signal and by in ("", "0")
+
+
+def info_of_word(line: SlurmJob, spool: str, *, started: bool = False) -> ExitInfo | None:
+    """Return how a program ended of which its script has said nothing of its end; None: it was cancelled in Slurm.
+
+    Args:
+        started: its script has said that it began.
+    """
     word = word_of(line.state)
     if word == "CANCELLED":
-        return None
+        return None if started or not _unlaunched(line) else ExitInfo(problem=f"{UNLAUNCHED} on {line.hosts}")
     if word in LOST or line.phase == "again":
         where = f" on {line.hosts}" if line.hosts and word != "PREEMPTED" else ""
         return ExitInfo(problem=f"Slurm: {NOTES.get(word, word.lower())}{where}")

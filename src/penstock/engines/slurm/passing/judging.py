@@ -134,7 +134,7 @@ class Judge:
         for base, line in arrays.items():
             for _, index in attempts_of(line.comment, self._server.cluster()):
                 if (number := f"{base}_{index}") not in seen:
-                    yield replace(line, number=number, state="CANCELLED", phase="ended", code=0, signal=0)
+                    yield replace(line, number=number, state="CANCELLED", phase="ended", hosts="", code=0, signal=0)
 
     def _is_tagged(self, line: SlurmJob) -> bool:
         key = attempt_of(line.comment, self._server.cluster(), line.number)
@@ -242,7 +242,7 @@ class Judge:
             if ended is not None:
                 info = explained(ended[0], line)
             elif silent:
-                info = info_of_word(line, str(self._spool.root))
+                info = info_of_word(line, str(self._spool.root), started=key in attempt.started)
             else:
                 continue
             await self._end(attempt, key, info)
