@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from penstock.core.model.events import AttemptStopRequested, CheckpointSaved
 from penstock.core.model.ids import JobId
 from penstock.core.predict.forecast import PastRun, features_of, predictor_of
@@ -41,6 +43,19 @@ def test_one_that_waits_for_a_program_starts_about_when_that_ends():
     found = outlook(w.state.image(), [waits], w.now, declared_lengths, samples=200)[waits]
     assert 54 * MINUTE < found.quantile_ms(0.5) - w.now < 68 * MINUTE
     assert 40 * MINUTE < found.quantile_ms(0.1) - w.now < 52 * MINUTE
+
+
+@pytest.mark.parametrize("first", ["started", "exited"])
+def test_a_gang_of_which_one_replica_has_started_goes_on(first):
+    w = cluster(2, 4)
+    gang = w.submit(4, 2, preemptible=False)
+    w.cycle()
+    w.report(w.where(gang), w.seen(gang, 0), inventory=False)
+    if first == "exited":
+        w.exit_replica(gang, 0)
+    waits = w.submit(4)
+    found = outlook(w.state.image(), [waits], w.now, lambda draw: lambda job, age_ms: HOUR, samples=20)[waits]
+    assert found.quantile_ms(0.5) == w.now + (HOUR if first == "started" else 0)
 
 
 def test_what_it_tells_spreads_by_a_fifth_and_is_not_always_believed():

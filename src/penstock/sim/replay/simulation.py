@@ -16,7 +16,7 @@ from penstock.core.lifecycle.orders import apply_plan
 from penstock.core.lifecycle.suspending import on_frozen
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
-from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank, UserName
+from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, UserName
 from penstock.core.model.jobs import ExitInfo, Job
 from penstock.core.model.plan import Plan
 from penstock.core.order.extension import Policies
@@ -312,8 +312,8 @@ class Simulation:
         run = self._current(job_id, number)
         if run is None or run.leaving or run.halted:
             return
-        ranks = range(len(replicas_of(tx.state.jobs[job_id])))
-        tx.emit_alike([ev.ReplicaStarted(job_id, number, Rank(rank)) for rank in ranks])
+        ranks = [one.rank for one in replicas_of(tx.state.jobs[job_id]) if one.state == "allocated"]
+        tx.emit_alike([ev.ReplicaStarted(job_id, number, rank) for rank in ranks])
         self._begin(tx.state.jobs[job_id], self.lives[job_id], tx.now_ms, restored=number == 1)
         for runs in (self._sharing, self._training, self._reported):
             runs.begins(tx, job_id, run)
