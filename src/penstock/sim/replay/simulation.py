@@ -63,11 +63,10 @@ class Simulation:
         chooser: PlanChooser | None = None,
     ) -> None:
         self.state, self.physics = state, physics
-        self._history = history
         self.lives: dict[JobId, Life] = {}
         self.meter = Meter(state)
         self.plan_clock, self.cycles = PlanClock(), 0
-        self._knows = knows
+        self._history, self._knows = history, knows
         self._chooser = chooser or PlanChooser(policies)
         self._on_plan, self._on_records = on_plan, on_records
         self._runs: dict[JobId, SimulatedRun] = {}
@@ -167,6 +166,8 @@ class Simulation:
                     self._cycle(now_ms)
                 else:  # a cycle would decide nothing
                     self.plan_clock.skip()
+            elif self.plan_clock.wanted and not self._decides_ms:
+                self._looks(self.plan_clock.wake_ms(now_ms))  # jobs gather
             yield now_ms
 
     def _decided(self, now_ms: int) -> bool:
@@ -276,7 +277,9 @@ class Simulation:
                 break
         else:
             raise ReplayStuck(f"{CYCLES_PER_MOMENT_MAX} cycles at {now_ms} and still something to decide")
-        look_ms = clock.wake_ms(now_ms + self.physics.decide_ms)
+        self._looks(clock.wake_ms(now_ms + self.physics.decide_ms))
+
+    def _looks(self, look_ms: int) -> None:
         if look_ms and (not self._looks_at_ms or look_ms < self._looks_at_ms):
             self._looks_at_ms = look_ms
             self.push(look_ms, on.TIME)
@@ -425,11 +428,7 @@ class Simulation:
     # Nodes.
 
     def _node_gone(self, tx: Transaction, name: NodeName, back_ms: int, known_ms: int) -> None:
-        """The node is gone with its processes until `back_ms` (0: for good); the scheduler detects it later.
-
-        Args:
-            known_ms: time of detection; 0: after the delay in `Physics`.
-        """
+        """The node is gone until `back_ms` (0: for good); detected at `known_ms` (0: after the delay in `Physics`)."""
         if name in self._dark or tx.state.nodes[name].state == "lost":
             return
         self._dark.add(name)
