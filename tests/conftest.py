@@ -17,6 +17,9 @@ from tests.training import needs
 
 pytest_plugins = ("tests.spreading", "tests.durations")
 
+GC_THRESHOLDS = (50_000, 20, 100)
+"""The core makes and drops frozen values by the million, and no cycles: with Python's own its tests take 5 % longer."""
+
 settings.register_profile("penstock", examples(100))
 settings.load_profile("penstock")
 
@@ -57,6 +60,7 @@ def pytest_collection_finish() -> None:
     """Leave tests out of later collections: hundreds of commands are forked from here, and would copy them all."""
     needs.collected()
     gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
 
 
