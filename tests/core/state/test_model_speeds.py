@@ -1,6 +1,8 @@
 """The fold over speeds of jobs by device model, and its bounds."""
 
+from penstock.core.model.jobs import GangAsk
 from penstock.core.model.matching import kinds_of
+from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.state import model_speeds as m
 from penstock.core.state.state import State
 from penstock.testing.builders import device, job_spec, node
@@ -37,6 +39,20 @@ def test_samples_count_before_steps():
     w = mixed()
     on(w, "K80", step_ms=500, samples_per_s_milli=7_000)
     assert speeds(w, job_spec(name="train")) == [("K80", [7_000])]
+
+
+def test_what_replicas_of_an_elastic_job_wait_for_each_other_does_not_count():
+    """Two replicas that wait half of the time compute as fast as one alone; of a job of one size that is its speed."""
+    rates = []
+    for gang in (GangAsk(1, ReplicaAsk(Resources(), DeviceAsk(1)), replicas_max=2), None):
+        w = mixed()
+        job = w.submit(gang=gang) if gang is not None else w.submit(1, 2)
+        w.run(job)
+        note(w, job, samples_per_s_milli=8_000, communication_milli=500)
+        assert len(w.attempt(job).replicas) == 2
+        (narrow, _) = w.state.indexes.model_speeds.image()
+        rates += [one.rate for one in narrow.models]
+    assert rates == [8_000, 4_000]
 
 
 def test_one_run_counts_once_and_only_the_latest_runs_are_kept():
