@@ -80,6 +80,12 @@ def test_a_job_on_several_models_is_as_fast_as_on_the_slowest_and_goes_on_one():
     assert allocate_on_models(jobs, nodes(1, 1), KINDS).places == {1: (("n0", 2),)}
 
 
+@pytest.mark.parametrize(("fast", "slow", "found"), [(1800, 200, {"F"}), (1050, 950, {"F", "S"})])
+def test_a_wide_job_mixes_models_only_where_it_is_nearly_as_fast_on_both(fast, slow, found):
+    """Four devices at the pace of the slowest, or two at that of the faster model."""
+    assert models_at(allocate_on_models([on(1, fast, slow, maximum=4)], nodes(2, 2), KINDS)) == {1: found}
+
+
 @st.composite
 def two_models(draw):
     jobs, free = draw(rounds(each=(1, 2)))
