@@ -85,6 +85,7 @@ EXPECTED_PROBES = (
     "restarted_by_round",
     "paused_by_round",
     "moved_to_model",
+    "room_kept",
 )
 """Rare situations that a big run should reach; those it did not are named."""
 

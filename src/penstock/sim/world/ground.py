@@ -16,6 +16,9 @@ from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.events import JobSubmitted
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import JobSpec
+from penstock.core.model.plan import Plan
+from penstock.core.state.image import Image
+from penstock.core.state.snapshot import Snapshot
 from penstock.core.state.state import State, fold
 from penstock.engines.agent import protocol
 from penstock.engines.agent.state_machine import AgentState
@@ -77,6 +80,8 @@ class Ground(ABC):
         self.probes: Counter[str] = Counter()
         self.tenants = ["t1", "t2", "t3", "t4"][: rng.randint(2, 4)]
         self.truth = Truth(self)
+        self.past: Image | None = None
+        """What the first server finds; None: nothing."""
 
     def violation(self, text: str) -> None:
         if len(self.violations) < VIOLATIONS_MAX:
@@ -93,7 +98,7 @@ class Ground(ABC):
 
     def folded(self) -> State:
         """Return the state that the log alone gives."""
-        return fold(self.disk.records)
+        return fold(self.disk.records, State.from_image(self.past) if self.past is not None else None)
 
     @abstractmethod
     def server_died(self, server: Server) -> None:
@@ -106,6 +111,10 @@ class Ground(ABC):
     @abstractmethod
     def after_commit(self, server: Server) -> None:
         """Check every promise on the state after a commit."""
+
+    @abstractmethod
+    def planned(self, server: Server, snapshot: Snapshot, plan: Plan) -> None:
+        """Check what a cycle decided on the present state."""
 
     @abstractmethod
     def to_server(self, node: Machine, message: protocol.ToServer) -> None: ...

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from penstock.control import controller, leases
-from penstock.core.cycle import match, resizing, verify, workspace
+from penstock.core.cycle import kept_room, match, resizing, verify, workspace
 from penstock.core.elastic import learned
 from penstock.core.ledger import sessions
 from penstock.core.lifecycle import device_health, health, money, orders, reports, requests, size
@@ -275,6 +275,14 @@ PLANTED_BUGS: dict[str, Bug] = {
     "moved_unsaved": Bug(
         "a job moves to another model though it cannot go on from where it is",
         (Patch(match, "can_move", _saved_or_not),),
+    ),
+    "expected_room_given_away": Bug(
+        "jobs that are bound start in the room that is kept for demand that is expected",
+        (Patch(kept_room.KeptRoom, "cut", always(None)),),
+    ),
+    "more_kept_than_expected": Bug(
+        "one device more is kept than jobs are expected to ask for",
+        (Patch(kept_room, "_of_use", lambda real: lambda devices, demand: real(devices, demand) + 1),),
     ),
 }
 

@@ -101,7 +101,9 @@ class SimServer:
 
     def _cycle(self) -> None:
         self._planning = True
-        decided = self._planner.plan(self.controller.snapshot(), ServerClock(self._agenda).unix_ms())
+        snapshot = self.controller.snapshot()
+        decided = self._planner.plan(snapshot, ServerClock(self._agenda).unix_ms())
+        self._world.planned(self, snapshot, decided)
         took_ms = self._rng.randint(1, 10) if self._rng.random() < 0.8 else self._rng.randint(10, 1_500)
         self._agenda.after(took_ms, lambda: self.ask(msg.CommitPlan(decided)))
 

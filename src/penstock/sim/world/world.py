@@ -9,14 +9,17 @@ from msgspec.structs import replace
 from penstock.core.model.cluster import DEFAULT_POOL, ClusterConfig, NodeSpec, Pool, Queue, Quota, Settings, Tenant
 from penstock.core.model.errors import BrokenInvariant, StoreError
 from penstock.core.model.ids import NodeName, QueueName, TenantName
+from penstock.core.model.plan import Plan
 from penstock.core.model.resources import Resources
 from penstock.core.state import invariants
+from penstock.core.state.snapshot import Snapshot
 from penstock.devices.simulated import simulated
 from penstock.engines.agent import protocol
 from penstock.sim.world.auditor import money_violations
 from penstock.sim.world.claims import Claims, has_claims
 from penstock.sim.world.clients import Clients
 from penstock.sim.world.disk import PowerCut
+from penstock.sim.world.expecting import Expecting, expects
 from penstock.sim.world.faults import plan_faults
 from penstock.sim.world.ground import LEASE_TTL_MS, VIOLATIONS_MAX, Ground, Machine, Server
 from penstock.sim.world.hardware import hardware_of
@@ -31,8 +34,9 @@ from penstock.sim.world.training import Trainers, trains
 
 SAFETY_MS = 60_000
 LIVENESS_MS = 900_000
-CLAIMS_LIVENESS_MS = 4_500_000
-"""Where a tenant claims faults: a node that is shut to it is checked once in five minutes, and shut again."""
+LONG_LIVENESS_MS = 4_500_000
+"""Where a tenant claims faults (a node that is shut to it is checked once in five minutes, and shut again), and where
+room is kept: until the hour is over."""
 REQUESTS_MS = SAFETY_MS - 5_000
 STEPS_MAX = 200_000
 
@@ -67,9 +71,14 @@ class World(Ground):
         self.telling, self.hardware = telling(seed), hardware_of(self)
         self.trainers = Trainers(self, random.Random(f"{seed} trainers")) if trains(seed) else None
         self.mixed = Mixed(self, random.Random(f"{seed} mixed")) if is_mixed(seed) else None
-        for part in (self.money, self.claims, self.hostile, self.telling, self.hardware, self.trainers, self.mixed):
+        self.expecting = Expecting(self, random.Random(f"{seed} expecting")) if expects(seed) else None
+        parts_declared = (self.money, self.claims, self.hostile, self.telling, self.hardware, self.trainers, self.mixed)
+        for part in (*parts_declared, self.expecting):
             if part is not None:
                 self.config = part.declare(self.config)
+        if self.expecting is not None:
+            self.past = self.expecting.past()
+            self.disk.save_snapshot(self.past)
         self._servers = 0
         self._checked_seq = 0
         self.server: SimServer | None = None
@@ -90,8 +99,9 @@ class World(Ground):
         plan_faults(self, random.Random(rng.random()), SAFETY_MS)
         if self.hardware is not None:
             self.hardware.plan(REQUESTS_MS)
-        for part in pools:
-            part.plan_requests(self.clients, REQUESTS_MS)
+        for requester in (*pools, self.expecting):
+            if requester is not None:
+                requester.plan_requests(self.clients, REQUESTS_MS)
         if self.money is not None:
             self.money.plan_requests(REQUESTS_MS)
         if self.hostile is not None:
@@ -100,7 +110,8 @@ class World(Ground):
     def run(self) -> WorldOutcome:
         steps = self._until(lambda: self.agenda.now_ms >= SAFETY_MS)
         self._heal()
-        over_ms = SAFETY_MS + (LIVENESS_MS if self.claims is None else CLAIMS_LIVENESS_MS)
+        soon = self.claims is None and self.expecting is None
+        over_ms = SAFETY_MS + (LIVENESS_MS if soon else LONG_LIVENESS_MS)
         steps += self._until(lambda: self.agenda.now_ms >= over_ms or self._drained())
         if not self.violations:
             self.violations += final_violations(self, self.clients)
@@ -201,6 +212,11 @@ class World(Ground):
                 self.disk.save_snapshot(state.image())
         for damage in self.disk.damage:
             self.violation(damage)
+
+    def planned(self, server: Server, snapshot: Snapshot, plan: Plan) -> None:
+        """Check what a cycle decided on the present state."""
+        if self.expecting is not None:
+            self.expecting.planned(server.controller.state, snapshot, plan)
 
     # Messages.
 
