@@ -273,6 +273,15 @@ def test_a_maximum_by_model_keeps_a_round_from_it():
     assert cycles(w, 5, MINUTE) == []
 
 
+def test_a_job_that_starts_does_not_wait_for_a_model_that_a_maximum_keeps_from_it():
+    w = taught(mixed_pool(), picky=(1_000, 10_000))
+    bound = Queue("default", max=(("devices:V100", 0),))
+    w.emit(ConfigChanged(config(pools=w.state.config.pools, queues=(bound,)), "operator"))
+    picky = w.submit(gang=elastic(1, 2), name="picky")
+    w.cycle()
+    assert where(w, picky) == {"k80"}
+
+
 def test_jobs_that_differ_in_what_they_gain_share_the_models_and_settle():
     w = taught(mixed_pool(), picky=(1_000, 10_000), easy=(1_000, 1_100))
     easy, picky = (w.submit(gang=elastic(1, 2), name=name) for name in ("easy", "picky"))

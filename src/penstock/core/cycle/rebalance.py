@@ -259,7 +259,7 @@ class PoolRound:
             if member.job.id in now or not changed[member.job.id]:
                 continue
             places = self._put(member, changed[member.job.id])
-            if places is None:
+            if places is None or not any(other.runs for other in members):  # where nobody leaves it waits in vain
                 return member.job.id
             later[member.job.id] = places
         cluster.rollback(before)
