@@ -86,6 +86,7 @@ EXPECTED_PROBES = (
     "paused_by_round",
     "moved_to_model",
     "room_kept",
+    "model_chosen_by_round",
 )
 """Rare situations that a big run should reach; those it did not are named."""
 

@@ -15,8 +15,10 @@ from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ProgressSeen, ReplicaKey
 from penstock.core.model.batching import BatchAsk, BatchChoice, ElasticRule, total_of
 from penstock.core.model.cluster import ClusterConfig, NodeSpec, Pool, Queue
-from penstock.core.model.events import AttemptAllocated, BatchChosen, Record
+from penstock.core.model.events import AttemptAllocated, AttemptStopRequested, BatchChosen, Record
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, PoolName, QueueName
+from penstock.core.model.jobs import ReplicaPlace
+from penstock.core.model.matching import ModelRule
 from penstock.core.model.resources import Resources
 from penstock.devices.simulated import simulated
 from penstock.sim.replay.execution_model import FULL_SPEED, gauges_of
@@ -41,6 +43,9 @@ JOBS = (5, 9)
 OTHERS = (0, 4)
 """Jobs of one size in the same pool."""
 RESTARTS = (1, 2, 3, 12)
+FAST, SLOW = "A100-SIM", "V100-SIM"
+MIXED_PART = 0.5
+"""Part of these worlds in which the pool has two device models, and rounds choose them, too."""
 
 
 def trains(seed: int) -> bool:
@@ -60,11 +65,18 @@ class Trainers:
         self._batches: dict[tuple[JobId, AttemptNumber], BatchChoice] = {}
         """What the programs of an attempt run with."""
         self._kinds: dict[JobId, str] = {}
+        self._lab: set[NodeName] = set()
+        """Its nodes."""
+        models = random.Random(f"{world.seed} models of the lab")
+        self._slow_milli = {kind: models.choice((300, 600, 1_000)) for kind in self._programs}
+        """How fast programs are on the slow model, against the fast one."""
+        self._mixed = models.random() < MIXED_PART
 
     def declare(self, config: ClusterConfig) -> ClusterConfig:
         """Return the same with a pool that re-allocates, and a queue without limits; restarts are cheap."""
         rule = ElasticRule(self._rng.choice(("goodput", "goodput", "speedup")), True, self._rng.choice(RESTARTS))
-        pool = Pool(POOL, backfill=self._rng.choice(("easy", "conservative", "none")), elastic=rule)
+        models = ModelRule(match=self._mixed, move=self._mixed, moves_per_hour=rule.restarts_per_hour)
+        pool = Pool(POOL, backfill=self._rng.choice(("easy", "conservative", "none")), elastic=rule, models=models)
         queue = Queue(QUEUE, policy=self._rng.choice(("fifo", "priority", "shortest_predicted")))
         settings = replace(config.settings, checkpoint_cost_ms=200, restart_cost_ms=400)
         return replace(config, pools=(*config.pools, pool), queues=(*config.queues, queue), settings=settings)
@@ -72,10 +84,11 @@ class Trainers:
     def node_specs(self) -> Iterator[NodeSpec]:
         """Yield the nodes of the pool."""
         for number in range(self._rng.randint(2, NODES_MAX)):
+            self._lab.add(name := NodeName(f"lab{number}"))
             yield NodeSpec(
-                name=NodeName(f"lab{number}"),
+                name=name,
                 capacity=Resources(cpu_milli=8_000, memory_bytes=2**33),
-                devices=simulated(NODE_DEVICES, "A100-SIM", 80 * 2**30),
+                devices=simulated(NODE_DEVICES, SLOW if self._mixed and number % 2 else FAST, 80 * 2**30),
                 pool=POOL,
                 virtual=True,
             )
@@ -179,7 +192,17 @@ class Trainers:
         return program.pace(placement, batch, program.epoch(done * STEP_MS)), batch, sum(placement)
 
     def _go_on(self, node: Machine, process: SimulatedProcess) -> None:
-        node.go_at(process, self._pace(process, steps_done(process, node.agenda))[0].speed)
+        pace, _, _ = self._pace(process, steps_done(process, node.agenda))
+        node.go_at(process, max(1, pace.speed * self._milli(process) // 1000))
+
+    def _milli(self, process: SimulatedProcess) -> int:
+        """Return how fast the devices of its attempt are for a process, in thousandths of the fast model."""
+        slow = SLOW in self._models(self._places(process.key))
+        return self._slow_milli[self._kinds[process.key.job_id]] if slow else 1000
+
+    def _models(self, places: Iterable[ReplicaPlace]) -> set[str]:
+        nodes = self._world.nodes
+        return {nodes[place.node].spec.devices[index].model for place in places for index in place.devices}
 
     def _tell(self, node: Machine, process: SimulatedProcess) -> None:
         """Report the progress of one rank, now and from now on; its speed changes with its epoch."""
@@ -189,7 +212,7 @@ class Trainers:
             self._go_on(node, process)
             done = steps_done(process, node.agenda)
             pace, batch, replicas = self._pace(process, done)
-            gauges, _ = gauges_of(pace, batch, replicas)
+            gauges, _ = gauges_of(pace, batch, replicas, milli=self._milli(process))
             step_ms = max(1, STEP_MS * FULL_SPEED // process.speed)
             gauges = replace(
                 gauges,
@@ -202,11 +225,15 @@ class Trainers:
         node.agenda.after(EVERY_MS, lambda: self._tell(node, process))
 
     def _placement(self, key: ReplicaKey) -> tuple[int, ...]:
-        """Return the replicas on each node in the order of ranks, as the log says."""
+        """Return the replicas on each node in the order of ranks."""
+        return tuple(sum(1 for _ in alike) for _, alike in groupby(place.node for place in self._places(key)))
+
+    def _places(self, key: ReplicaKey) -> tuple[ReplicaPlace, ...]:
+        """Return the places of an attempt, as the log says."""
         for record in reversed(self._world.disk.records):
             event = record.event
             if isinstance(event, AttemptAllocated) and (event.job_id, event.attempt) == (key.job_id, key.attempt):
-                return tuple(sum(1 for _ in alike) for _, alike in groupby(place.node for place in event.places))
+                return event.places
         raise AssertionError(f"{key} was started, and is not in the log")
 
     # What must be true of the log.
@@ -215,7 +242,15 @@ class Trainers:
         """Yield what rounds did that they must not do, and batches outside of the range of their job."""
         every = list(records)
         yield from RoundsCheck(self._world.config, POOL).violations(every)
-        self._world.probes["batch_chosen"] += sum(isinstance(record.event, BatchChosen) for record in every)
+        before: dict[JobId, set[str]] = {}
+        for event in (record.event for record in every):
+            self._world.probes["batch_chosen"] += isinstance(event, BatchChosen)
+            if isinstance(event, AttemptAllocated) and event.places[0].node in self._lab:
+                before[event.job_id] = self._models(event.places)
+            elif isinstance(event, AttemptStopRequested):
+                for room in event.rooms:
+                    there = self._models(room.places)
+                    self._world.probes["model_chosen_by_round"] += before.get(room.job_id, there) != there
 
 
 def out_of_range(batch: BatchChoice, replicas: int, ask: BatchAsk) -> str:
