@@ -35,8 +35,8 @@ from penstock.sim.world.training import Trainers, trains
 SAFETY_MS = 60_000
 LIVENESS_MS = 900_000
 LONG_LIVENESS_MS = 4_500_000
-"""Where a tenant claims faults (a node that is shut to it is checked once in five minutes, and shut again), and where
-room is kept: until the hour is over."""
+"""Where a tenant claims faults (a node that is shut to it is checked once in five minutes, and shut again), where room
+is kept (until the hour is over), and where a job may have grown to a size that is slow (its restarts are bounded)."""
 REQUESTS_MS = SAFETY_MS - 5_000
 STEPS_MAX = 200_000
 
@@ -110,7 +110,7 @@ class World(Ground):
     def run(self) -> WorldOutcome:
         steps = self._until(lambda: self.agenda.now_ms >= SAFETY_MS)
         self._heal()
-        soon = self.claims is None and self.expecting is None
+        soon = self.claims is None and self.expecting is None and self.trainers is None
         over_ms = SAFETY_MS + (LIVENESS_MS if soon else LONG_LIVENESS_MS)
         steps += self._until(lambda: self.agenda.now_ms >= over_ms or self._drained())
         if not self.violations:
