@@ -1,6 +1,7 @@
 """The command line as people use it: real processes against a server of their own."""
 
 import fcntl
+import gc
 import json
 import os
 import signal
@@ -41,6 +42,7 @@ def _over(pid: int) -> bool:
 def _become(words: tuple[str, ...], folder: Path, variables: dict[str, str], files: tuple[Any, ...]) -> None:
     """Be the program, in a child of the test; never returns."""
     code: Any = 70
+    gc.freeze()  # what the test's process has to clear away may wait for threads that are not here
     try:
         for descriptor, file in enumerate(files):
             os.dup2(file.fileno(), descriptor)

@@ -56,10 +56,13 @@ def test_a_node_says_what_its_engine_cannot_promise(capsys):
     print_node(view(w, "b"))
     out = capsys.readouterr().out
     assert "engine   slurm" in out
-    assert "  memory of a job: Slurm limits the allocation, not each job in it" in out
+    assert "  memory of a job: what takes gigabytes in half a second may reach the allocation's limit first" in out
     assert "  last output: what of an output has not reached the server" in out
     assert out.count("cannot be promised here") == 1
-    assert _node_row(view(w, "a"))[-2:] == ("slurm", "memory of a job, isolation of users, time, last output")
+    assert _node_row(view(w, "a"))[-2:] == (
+        "slurm",
+        "memory of a job, CPUs of a job, isolation of users, time, last output",
+    )
     assert _node_row(view(w, "b"))[-2:] == ("", "")
 
 

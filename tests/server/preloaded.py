@@ -101,7 +101,8 @@ def settle() -> None:
 def end() -> None:
     """End the process that programs are forked from; they go on."""
     while _sources:
-        _sources.pop().process.communicate()
+        with _sources.pop().process as process:
+            process.kill()  # its standard input may be open in children of this process
 
 
 def _begin(name: str, anew: Callable[..., Any], module: str, *words: str, **how: Any) -> Any:

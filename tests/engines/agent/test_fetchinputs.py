@@ -178,6 +178,7 @@ def test_a_program_that_ends_may_be_started_again():
     with pytest.raises(Failed, match="ended exit 1") as caught:
         link.look("file:///a")
     assert caught.value.passing
+    link.close()
 
 
 class Gone(Exception):

@@ -89,8 +89,13 @@ def test_a_job_that_slurm_puts_back_waits_again_as_the_same_job(shadow):
     settled(shadow)
     assert (shadow.jobs()[str(job)].id, shadow.jobs()[str(job)].state) == (known, "waiting")
     assert [end.outcome for end in shadow.events(ev.AttemptEnded) if end.job_id == known] == ["requeued"]
-    slurm.run("scontrol", "update", f"jobid={job}", "StartTime=now")
-    slurm.wait(job, "RUNNING")
+
+    def runs_again() -> bool:  # Slurm puts its start off by two minutes, and may do so after it shows it as waiting
+        if slurm.states()[str(job)] == "PENDING":
+            slurm.run("scontrol", "update", f"jobid={job}", "StartTime=now")
+        return slurm.states()[str(job)] == "RUNNING"
+
+    until(f"job {job} runs again", runs_again, every_s=1)
     settled(shadow)
     assert shadow.jobs()[str(job)].attempt.number == 2
 
