@@ -103,7 +103,9 @@ class PoolRound:
         found = [_Member(job, (), key, None) for job, key in waiting]
         for at, start in enumerate(workspace.starts):
             job = workspace.elastic.get(start.job_id)
-            if job is not None and start.ask.pool == pool and start.choice == 0 and takes_part(job.spec, config):
+            if job is None or start.ask.pool != pool or start.choice or not takes_part(job.spec, config):
+                continue
+            if start.places != job.room:  # else it comes back to where a round planned it, and has restarted for that
                 found.append(_Member(job, start.places, None, at))
         running = []
         for job_id in self._snapshot.elastic:

@@ -156,7 +156,7 @@ class MovesCheck:
         self._models: dict[Device, str] = {}
         self._runs: dict[JobId, _Run] = {}
         self._moved: dict[JobId, list[int]] = {}
-        self._promises = Promises(())
+        self._promises = Promises()
         self._due: dict[int, list[tuple[JobId, JobId]]] = {}
         """By plan: who moves, and whose devices it gets."""
         self._asked: dict[int, set[JobId]] = {}
@@ -166,9 +166,8 @@ class MovesCheck:
         """Yield moves of jobs that cannot save or may not be moved, too often, to no other model, or at the cost of
         another tenant or priority; and places that were promised and not kept.
         """
-        every = list(records)
-        self._promises = Promises(every)
-        for record in every:
+        self._promises = Promises()
+        for record in records:
             yield from self._follow(record.event, record.time_ms)
         for basis, pairs in self._due.items():
             for job_id, other in pairs:

@@ -24,15 +24,8 @@ class Promise(NamedTuple):
 class Promises:
     """Places that are kept for jobs that come back, or come later."""
 
-    def __init__(self, records: Iterable[ev.Record]) -> None:
+    def __init__(self) -> None:
         self._of: dict[JobId, Promise] = {}
-        self._decided: dict[int, set[JobId]] = {}
-        """By plan: the jobs whose next places it chooses."""
-        for event in (record.event for record in records):
-            if isinstance(event, ev.AttemptAllocated):
-                self._decided.setdefault(event.basis, set()).add(event.job_id)
-            elif isinstance(event, ev.AttemptStopRequested):
-                self._decided.setdefault(event.basis, set()).update(room.job_id for room in event.rooms)
 
     def make(self, job_id: JobId, places: tuple[ReplicaPlace, ...], basis: int) -> None:
         self._of[job_id] = Promise(places, basis)
@@ -65,14 +58,11 @@ class Promises:
             self.void(job_id)
 
     def given(self, event: ev.AttemptAllocated) -> Iterator[str]:
-        """Yield what is wrong with places that a job is given; its promise is kept by that.
-
-        A job that comes back takes part in the next round at once: that may give it others, and its own to others.
-        """
+        """Yield what is wrong with places that a job is given; its promise is kept by that."""
         self._of.pop(event.job_id, None)
         taken = devices_of(event.places)
         for job_id, one in self._of.items():
-            if job_id not in self._decided[event.basis] and taken & devices_of(one.places):
+            if taken & devices_of(one.places):
                 kept = f"{_text(devices_of(one.places))} are kept for job {job_id} by the plan of {one.basis}"
                 yield f"job {event.job_id} was given {_text(taken)}, and {kept}"
 

@@ -38,16 +38,15 @@ class RoundsCheck:
         self._specs: dict[JobId, JobSpec] = {}
         self._runs: dict[JobId, _Run] = {}
         self._changes: dict[JobId, list[int]] = {}
-        self._promises = Promises(())
+        self._promises = Promises()
         self._open: dict[NodeName, bool] = {}
 
     def violations(self, records: Iterable[ev.Record]) -> Iterator[str]:
         """Yield restarts beyond their bound or too early, sizes that a job does not accept, rounds of a pool that is
         not at rest, pauses of jobs that may not pause, and places that were promised and not kept.
         """
-        every = list(records)
-        self._promises = Promises(every)
-        for record in every:
+        self._promises = Promises()
+        for record in records:
             yield from self._follow(record.event, record.time_ms)
 
     def _follow(self, event: ev.AnyEvent, now_ms: int) -> Iterator[str]:
