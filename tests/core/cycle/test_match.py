@@ -58,6 +58,15 @@ def test_who_loses_least_gets_the_slower_model():
     assert (w.where(easy), w.where(picky)) == ("k80", "v100")
 
 
+def test_models_of_a_pool_are_those_of_its_nodes_now_whatever_other_pools_have():
+    """The V100 of another pool, whose name comes first, is of the same kind."""
+    w = learned()
+    picky, easy = w.submit(name="picky"), w.submit(name="easy")
+    w.hello(node("a", (device(0, model="V100"),), pool="q"))
+    w.cycle()
+    assert (w.where(easy), w.where(picky)) == ("k80", "v100")
+
+
 def test_a_pool_that_does_not_match_is_blind():
     w = learned(rule=ModelRule())
     picky = w.submit(name="picky")

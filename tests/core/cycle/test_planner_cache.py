@@ -8,14 +8,17 @@ import sys
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.core.cycle import reservations
 from penstock.core.cycle.planner import Planner, plan
+from penstock.core.model.cluster import OthersLoad, Pool
 from penstock.core.model.events import ConfigChanged, RunTimesPredicted
+from penstock.core.model.resources import Resources
 from penstock.core.place.backfill import earliest
-from penstock.testing.builders import config, device, node, queues
+from penstock.testing.builders import ask, config, device, node, queues
 from penstock.testing.harness import World, cluster, cycles, finish
 from tests.core.rich import Rich, boards, configs, history, jobs
 from tests.properties import examples
@@ -25,6 +28,7 @@ seeds = st.integers(0, 2**32)
 
 @examples(25)
 @given(seeds)
+@example(607)
 def test_a_long_lived_planner_decides_as_a_fresh_one(seed):
     """Each plan of a world is compared; each that is not stale holds whole; all promises hold at each commit."""
     history(seed, 120)
@@ -64,7 +68,7 @@ def test_the_order_in_which_use_was_noted_never_matters(seed, rnd):
     w = history(seed, 60).w
     snapshot = w.snapshot()
     mixed = dict(rnd.sample(sorted(snapshot.usage.items()), len(snapshot.usage)))
-    assert plan(msgspec.structs.replace(snapshot, usage=mixed), w.now) == plan(snapshot, w.now)
+    assert plan(replace(snapshot, usage=mixed), w.now) == plan(snapshot, w.now)
 
 
 def digest() -> str:
@@ -111,9 +115,26 @@ def test_a_node_that_comes_later_stands_in_the_order_of_names():
     assert places(w.plan()) == [(1, ("a", "i1", (0,)))]
 
 
-def test_a_changed_strategy_is_followed_at_once():
-    from penstock.core.model.cluster import Pool
+def test_devices_that_have_left_the_cluster_change_no_score():
+    w = World(node("a", 0, cpus=4), node("b", 0, cpus=16), node("g", 1, cpus=64))
+    w.report("b", others=OthersLoad(host=Resources(10_000)))
+    w.submit(1)
+    w.submit(0)
+    assert ("a", "i1", ()) in [place for _, *found in places(w.plan()) for place in found]
+    w.hello(node("g", 0, cpus=64), "i2")
+    assert places(w.plan()) == [(2, ("b", "i1", ()))]
 
+
+def test_a_rule_that_kept_others_off_a_zone_once_has_no_effect_later():
+    w = World(*(node(name, 0, cpus=cpus, labels=(("zone", name),)) for name, cpus in (("a", 2), ("b", 4))))
+    gang = ask(0, 3)
+    w.submit(gang=replace(gang, each=replace(gang.each, selected=("web",))))
+    for others, nodes in ((OthersLoad(repels=(("zone", "db"),)), ["a", "a", "b"]), (OthersLoad(), ["b"] * 3)):
+        w.report("a", others=others)
+        assert [node for node, *_ in places(w.plan())[0][1:]] == nodes
+
+
+def test_a_changed_strategy_is_followed_at_once():
     w = World(node("a", 4), node("b", 1), pools=(Pool("default", placement="worst_fit"),))
     w.submit(1)
     assert [p[1][0] for p in places(w.plan())] == ["a"]

@@ -275,6 +275,19 @@ def test_device_order_never_matters(mix, ask, one, chance):
     assert slot == other_slot == -1 or free[slot] == other[2][other_slot]
 
 
+@given(mixes(), asks(), st.lists(NODES, min_size=1, max_size=6), st.data())
+def test_a_kind_that_no_node_has_never_matters(mix, ask, nodes, data):
+    """An index goes on knowing kinds of nodes that have left; `at` is the number of one."""
+    at = data.draw(st.integers(0, KINDS))
+    nodes = [(cpu, memory, free if kind >= 0 else [], kind) for cpu, memory, free, kind in nodes if kind < KINDS]
+    rows = [(c.cpu_milli, c.memory_bytes, c.count, c.share_milli, c.kinds, c.weight) for c in mix.classes]
+    more = [(*row[:4], (*row[4][:at], data.draw(st.booleans()), *row[4][at:]), row[5]) for row in rows]
+    kinds = ask.kinds and (*ask.kinds[:at], data.draw(st.booleans()), *ask.kinds[at:])
+    moved = [(*one[:3], one[3] + (one[3] >= at)) for one in nodes]
+    if nodes:
+        assert scored(Mix.of(KINDS + 1, more), replace(ask, kinds=kinds), *moved) == scored(mix, ask, *nodes)
+
+
 @given(mixes(), asks(), NODES)
 def test_no_fit_exactly_where_it_does_not_fit(mix, ask, one):
     score, slot = scored(mix, ask, one)[0]

@@ -35,6 +35,30 @@ def test_an_index_that_starts_anew_chooses_as_a_new_one(monkeypatch, devices):
     assert kept.free_milli == w.free().free_milli
 
 
+def test_kinds_of_a_pool_are_those_that_its_nodes_have_now():
+    def models(pool):
+        return sorted(d.model for shape in kept.kinds_in(PoolName(pool)) for d in shape.devices)
+
+    v100, k80 = (device(0, model="V100"),), (device(0, model="K80"),)
+    w = World(node("a", v100), node("b", k80), node("c", v100, pool="q"), node("d", 0, pool="r"), node("e", v100))
+    kept = w.free()
+    assert (models("default"), models("q"), models("r"), models("s")) == (["K80", "V100"], ["V100"], [], [])
+    for name in "ae":
+        w.hello(node(name, k80), "i2")
+    kept.sync(w.state.indexes.nodes, w.state.indexes.free)
+    assert (models("default"), models("q")) == (["K80"], ["V100"])
+
+
+def test_an_index_that_starts_anew_without_nodes_has_none(monkeypatch):
+    kept, other = World(node("a", 2)).free(), World(node("b", 1))
+    put_gang(ask(1), kept)
+    monkeypatch.setattr(module, "LOG_MAX", 0)
+    kept.sync({}, {})
+    assert (kept.names, kept.free_milli, kept.kinds_in(PoolName("default"))) == ([], {}, [])
+    kept.sync(other.state.indexes.nodes, other.state.indexes.free)
+    assert nodes_of(put_gang(ask(1), kept)) == ["b"]
+
+
 def test_an_index_is_kept_up_to_its_limit(monkeypatch):
     w = World(node("a", 2), node("b", 3))
     kept = w.free()

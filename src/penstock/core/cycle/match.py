@@ -75,7 +75,7 @@ class ModelMatch:
         """Return the pools that match models and have several, with these."""
         found = {}
         for name, pool in self._snapshot.config.matching.items():
-            shapes = (shape for shape in self._cluster.table.kinds if shape.pool == name)
+            shapes = self._cluster.kinds_in(name)
             models = tuple(sorted({device.model for shape in shapes for device in shape.devices}))
             if len(models) > 1:
                 found[name] = (pool, models)
@@ -344,7 +344,7 @@ class ModelMatch:
         assert wanted is not None
         known = self._accepted.get((pool.name, wanted))
         if known is None:
-            shapes = [shape for shape in self._cluster.table.kinds if shape.pool == pool.name]
+            shapes = self._cluster.kinds_in(pool.name)
             devices = [device for shape in shapes for device in shape.devices if wanted.accepts(device) is None]
             known = self._accepted[pool.name, wanted] = tuple(sorted({d.model for d in devices} & set(models)))
         return known

@@ -21,7 +21,7 @@ Domain = tuple[str, str]
 
 def is_ruled(each: ReplicaAsk, cluster: ClusterIndex) -> bool:
     """Return whether it depends on more than single nodes where such a replica may stand."""
-    return has_wide_rules(each) or (bool(each.selected) and cluster.table.regional)
+    return has_wide_rules(each) or (bool(each.selected) and cluster.regional)
 
 
 def has_wide_rules(each: ReplicaAsk) -> bool:

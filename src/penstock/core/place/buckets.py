@@ -7,6 +7,7 @@ import heapq
 from collections.abc import Iterable
 
 from penstock.core.model.ids import PoolName
+from penstock.core.place.capacity import NodeShape
 from penstock.core.place.state_table import StateTable
 
 STALE_MIN = 16
@@ -32,12 +33,16 @@ class Buckets:
         """States of open nodes in the order in which they came into use."""
         self._log_rich: list[int] = []
         """The same of nodes with devices left."""
+        self._repelling = 0
+        """Nodes with a replica that keeps others off a domain of several nodes."""
+        self._kinds: dict[PoolName, list[NodeShape]] | None = None
 
     def _empty(self, nodes: int) -> None:
         """Begin anew with so many nodes that are in no state yet."""
         self.state_of = [GONE] * nodes
         self._buckets, self._counts, self.free_milli = {}, [0] * len(self.table), {}
         self._active, self._active_rich = set(), set()
+        self._repelling, self._kinds = 0, None
 
     def by_state(self, nodes: Iterable[int]) -> dict[int, list[int]]:
         """Return the nodes by the state that each is in."""
@@ -54,6 +59,8 @@ class Buckets:
             return
         counts, moved, state_of = self._counts, len(nodes), self.state_of
         counts[old] -= moved
+        if self.table.repelling:
+            self._repelling += moved * ((state in self.table.repelling) - (old in self.table.repelling))
         if self.table.open[old]:
             self._gain(old, -moved * self.table.free_milli[old])
             if counts[old] == 0:
@@ -88,6 +95,8 @@ class Buckets:
         state, counts = self.state_of[node], self._counts
         self.state_of[node] = GONE
         counts[state] -= 1
+        if state in self.table.repelling:
+            self._repelling -= 1
         if self.table.open[state]:
             self._gain(state, -self.table.free_milli[state])
             if counts[state] == 0:
@@ -100,6 +109,8 @@ class Buckets:
             counts.extend([0] * (len(self.table) - len(counts)))
         self.state_of[node] = state
         counts[state] += 1
+        if state in self.table.repelling:
+            self._repelling += 1
         if self.table.open[state]:
             bucket = self._buckets.get(state)
             if bucket is None:
@@ -142,3 +153,25 @@ class Buckets:
 
     def count(self, state: int) -> int:
         return self._counts[state]
+
+    @property
+    def regional(self) -> bool:
+        """Whether a rule of some replica keeps others off a domain of several nodes."""
+        return self._repelling > 0
+
+    def kinds_in(self, pool: PoolName) -> list[NodeShape]:
+        """Return one shape for each kind of nodes with devices that a pool has, closed ones too; in any order.
+
+        Not the table's kinds: these have what was there once, each for the pool in which it was seen first.
+        """
+        return self._kinds_by_pool().get(pool, [])
+
+    def _kinds_by_pool(self) -> dict[PoolName, list[NodeShape]]:
+        if self._kinds is None:
+            table, states = self.table, list(set(self.state_of))
+            kinds = zip(states, table.kind[states].tolist(), strict=True)
+            found = {(table.pools[state], kind): table.frees[state].shape for state, kind in kinds if kind >= 0}
+            self._kinds = {}
+            for (pool, _), shape in found.items():
+                self._kinds.setdefault(pool, []).append(shape)
+        return self._kinds

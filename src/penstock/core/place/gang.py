@@ -84,7 +84,7 @@ class GangPlacer:
     @property
     def ruled(self) -> bool:
         """Whether it depends on more than single nodes where replicas may stand: they are placed one by one."""
-        return self._ruled or (self._selected and self.cluster.table.regional)
+        return self._ruled or (self._selected and self.cluster.regional)
 
     @property
     def counted(self) -> Counted | None:

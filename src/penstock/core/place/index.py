@@ -52,7 +52,7 @@ class ClusterIndex(Buckets):
         super().__init__()
         self._typical = typical
         self._mix: fragmentation.Mix | None = None
-        self._mixed_kinds = 0
+        self._mixed = (0, False)
         self.strategies: Mapping[PoolName, PlacementStrategy] = strategies or {}
         self.names: list[NodeName] = []
         self.nodes: list[Node] = []
@@ -101,7 +101,7 @@ class ClusterIndex(Buckets):
                 self._mix_again()
                 return
             self.nodes = [nodes[name] for name in names]
-            self._nodes, self._domains, self._bare, changed = nodes, {}, {}, names
+            self._nodes, self._domains, self._bare, self._kinds, changed = nodes, {}, {}, None, names
         differ = self._before()
         for name in set(self.names if changed is None else changed):
             node, state = self.index[name], self.table.id_of(free[name])
@@ -128,10 +128,14 @@ class ClusterIndex(Buckets):
         return found
 
     def _mix_again(self) -> None:
-        """New kinds of nodes change which classes accept which kinds: no score stays valid."""
-        if self._mixed_kinds != len(self.table.kinds):
-            self._mixed_kinds = len(self.table.kinds)
-            self._mix = mix_of(self._typical, self.table.kinds)
+        """New kinds of nodes change which classes accept which kinds: no score stays valid.
+
+        Kinds that no node has any more change no score, but where no node has devices now there is no mix.
+        """
+        mixed = len(self.table.kinds), bool(self._kinds_by_pool())
+        if self._mixed != mixed:
+            self._mixed = mixed
+            self._mix = mix_of(self._typical, self.table.kinds) if mixed[1] else None
             self.generation += 1
             self._views.clear()
 
@@ -171,9 +175,11 @@ class ClusterIndex(Buckets):
         """Start anew, so that scores of states long out of use do not fill the memory."""
         self.generation += 1
         self.table = StateTable()
-        self._mixed_kinds = 0
+        self._mixed = (0, False)
         self._views.clear()
         self._log, self._log_rich = [], []
+        self._journal.clear()
+        self._empty(0)
         self.names = []
         self._nodes = {}
 

@@ -37,8 +37,8 @@ class StateTable:
         self.devices: Ints = np.full((_ROWS_FIRST, 1), -1, np.int64)
         self.kind: Ints = np.full(_ROWS_FIRST, -1, np.int64)
         self.device_count: Ints = np.zeros(_ROWS_FIRST, np.int64)
-        self.regional = False
-        """Whether a rule of some replica has kept others off a domain of several nodes."""
+        self.repelling: set[int] = set()
+        """States with a replica that keeps others off a domain of several nodes."""
         self._ids: dict[NodeCapacity, int] = {}
         self._kind_ids: dict[Any, int] = {}
 
@@ -64,7 +64,8 @@ class StateTable:
         self.rich.append(total > 0 or bool(free.mig))
         self.free_milli.append(total)
         self.pools.append(free.shape.pool)
-        self.regional = self.regional or any(domain for (domain, _), _ in free.repels)
+        if any(domain for (domain, _), _ in free.repels):
+            self.repelling.add(row)
         slots = len(free.devices)
         if row >= len(self.kind):
             self._grow(2 * len(self.kind))
