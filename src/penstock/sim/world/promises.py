@@ -30,6 +30,12 @@ class Promises:
     def make(self, job_id: JobId, places: tuple[ReplicaPlace, ...], basis: int) -> None:
         self._of[job_id] = Promise(places, basis)
 
+    def replace(self, places: tuple[ReplicaPlace, ...], basis: int) -> None:
+        """Note that a later round gives out places: it is played when nobody leaves, so who was to come could not."""
+        taken = devices_of(places)
+        for job_id in [i for i, one in self._of.items() if one.basis != basis and taken & devices_of(one.places)]:
+            self.void(job_id)
+
     def void(self, job_id: JobId) -> None:
         """Note that the places of a job need not be kept any more."""
         self._of.pop(job_id, None)

@@ -25,7 +25,6 @@ class _Run:
         self.waits_for: set[Rank] = set(map(Rank, range(len(event.places))))
         """Replicas that have not started."""
         self.running_ms = 0
-        self.saved = False
         self.stop: ev.AttemptStopRequested | None = None
 
 
@@ -38,6 +37,8 @@ class RoundsCheck:
         self._specs: dict[JobId, JobSpec] = {}
         self._runs: dict[JobId, _Run] = {}
         self._changes: dict[JobId, list[int]] = {}
+        self._saved: set[JobId] = set()
+        """Jobs that have saved in one of their attempts."""
         self._promises = Promises()
         self._open: dict[NodeName, bool] = {}
 
@@ -78,7 +79,7 @@ class RoundsCheck:
                 run.waits_for.discard(event.rank)
                 run.running_ms = run.running_ms or (0 if run.waits_for else now_ms)
             case ev.CheckpointSaved() if event.job_id in self._runs:
-                self._runs[event.job_id].saved = True
+                self._saved.add(event.job_id)
             case ev.AttemptStopRequested():
                 yield from self._stop(event, now_ms)
             case ev.AttemptEnded():
@@ -110,12 +111,13 @@ class RoundsCheck:
         own = next((room.places for room in event.rooms if room.job_id == job_id), ())
         if own:
             yield from self._size(job_id, len(own))
-        elif not spec.preemptible or not (run.saved or spec.checkpoint != CheckpointSpec()):
+        elif not spec.preemptible or not (job_id in self._saved or spec.checkpoint != CheckpointSpec()):
             yield f"job {job_id} is sent back to wait, and may not be preempted, or has nothing saved"
         for room in event.rooms:
             closed = sorted({place.node for place in room.places if not self._open.get(place.node)})
             if closed:
                 yield f"a round gives job {room.job_id} places on {', '.join(closed)}, which takes no work"
+            self._promises.replace(room.places, event.basis)
             self._promises.make(room.job_id, room.places, event.basis)
 
     def _size(self, job_id: JobId, size: int) -> Iterator[str]:
