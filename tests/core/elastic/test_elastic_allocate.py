@@ -41,6 +41,15 @@ def room_of(jobs, free):
     return room
 
 
+def idle(jobs, room):
+    """Return the devices by node that these jobs leave of `room`."""
+    left = dict(room)
+    for one in jobs:
+        for node, count in one.held:
+            left[node] -= count * one.devices_each
+    return left
+
+
 def applied(jobs, found):
     return [msgspec.structs.replace(one, held=found.places[one.id]) for one in jobs]
 
@@ -238,11 +247,7 @@ def test_rounds_with_the_same_input_never_swing_back(given_round, rebalance):
     before, states = jobs, []
     for _ in range(6):
         states.append([one.held for one in before])
-        used = dict.fromkeys(room, 0)
-        for one in before:
-            for node, count in one.held:
-                used[node] += count * one.devices_each
-        found = allocate(before, {node: room[node] - used[node] for node in room}, rebalance=rebalance)
+        found = allocate(before, idle(before, room), rebalance=rebalance)
         after = applied(before, found)
         if [one.held for one in after] == states[-1]:
             return

@@ -18,7 +18,7 @@ from penstock.core.model.events import ConfigChanged
 from penstock.core.model.matching import ModelRule
 from penstock.testing.builders import config, device, node
 from penstock.testing.harness import World, cycles, finish, follow, note
-from tests.core.elastic.test_elastic_allocate import HOUR, applied, job, nodes, room_of, rounds
+from tests.core.elastic.test_elastic_allocate import HOUR, applied, idle, job, nodes, room_of, rounds
 from tests.core.elastic.test_elastic_plan import elastic, size
 from tests.properties import examples
 
@@ -120,11 +120,7 @@ def test_rounds_with_the_same_input_never_swing_back(given_round):
     before, states = jobs, []
     for _ in range(6):
         states.append([one.held for one in before])
-        used = dict.fromkeys(room, 0)
-        for one in before:
-            for name, count in one.held:
-                used[name] += count * one.devices_each
-        after = applied(before, allocate_on_models(before, {n: room[n] - used[n] for n in room}, KINDS))
+        after = applied(before, allocate_on_models(before, idle(before, room), KINDS))
         if [one.held for one in after] == states[-1]:
             return
         assert [one.held for one in after] not in states

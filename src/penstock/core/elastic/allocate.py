@@ -64,7 +64,7 @@ def _worths(ordered: Sequence[ElasticJob], room: Mapping[str, int], settings: El
 
 
 def fair_share(job: ElasticJob, jobs: int, room: Mapping[str, int]) -> tuple[int, int]:
-    """Return the replicas, and the nodes that they take, of an equal share of `room` among so many jobs."""
+    """Return the replicas and the nodes of a job that has an equal share of `room`, which `jobs` jobs divide."""
     devices, widest = sum(room.values()), max(room.values(), default=1)
     share = max(1, -(-devices // (jobs * job.devices_each)))
     return share, -(-share // max(1, widest // job.devices_each))

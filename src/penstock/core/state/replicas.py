@@ -172,7 +172,7 @@ def _has_saved(job: Job, attempt: Attempt) -> bool:
 
 
 def _exit_of(attempt: Attempt) -> ExitInfo | None:
-    """Return the exit that is the job's: of what failed first by itself, not of what was stopped for it."""
+    """Return the job's exit: that of the first replica that failed without being stopped, where there is one."""
     failed = [one for one in sorted(attempt.replicas, key=lambda one: one.ended_ms) if one.exit and not one.exit.ok]
     by_itself = next((one.exit for one in failed if one.exit and not one.exit.stop_sent), None)
     return by_itself or (failed[0] if failed else attempt.replicas[0]).exit

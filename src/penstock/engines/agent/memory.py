@@ -1,6 +1,6 @@
 """Ends replicas that hold more memory of the node than they asked for, where no control group keeps them to it.
 
-They are killed, as the kernel would: what waits for a grace goes on to take what others have.
+They are killed without a grace period, as the kernel would do: a program that is only asked to stop keeps allocating.
 """
 
 import logging

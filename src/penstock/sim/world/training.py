@@ -49,7 +49,7 @@ MIXED_PART = 0.5
 
 
 def trains(seed: int) -> bool:
-    """Return whether a seed's world has training programs: every eighth, and none that has found a bug before."""
+    """Return whether a seed's world has training programs: every eighth has."""
     return seed % 8 == 1
 
 
