@@ -70,8 +70,17 @@ def test_a_weighing_that_takes_long_is_made_more_seldom(monkeypatch):
     monkeypatch.setattr(memory.procfs, "resident_bytes", lambda pids: 100)
     monkeypatch.setattr(memory.procfs, "proportional_bytes", lambda pids: weighed.append(1) or 100)
     scale = memory.Scale(Resources(memory_bytes=50))
-    assert [bool(scale.exceeded([1])) for _ in range(3)] == [True, False, True]
+    assert [bool(scale.exceeded(lambda: [1])) for _ in range(3)] == [True, False, True]
     assert len(weighed) == 2
+
+
+def test_a_job_of_many_processes_is_looked_at_more_seldom(monkeypatch):
+    looked: list[int] = []
+    clock = iter([0.0, 1.0, 1.5, 21.0, 22.0])
+    monkeypatch.setattr(memory.time, "monotonic", lambda: next(clock))
+    scale = memory.Scale(Resources(memory_bytes=50))
+    assert [scale.exceeded(lambda: looked.append(1) or []) for _ in range(3)] == ["", "", ""]
+    assert len(looked) == 2
 
 
 def test_a_box_whose_tree_of_memory_is_missing_is_weighed(run, tmp_path):

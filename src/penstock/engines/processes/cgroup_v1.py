@@ -127,7 +127,7 @@ class _BoxV1:
         )
 
     def exceeded(self) -> str:
-        return "" if "memory" in self.folders else self._scale.exceeded(self.pids())
+        return "" if "memory" in self.folders else self._scale.exceeded(self.pids)
 
     def note(self) -> str:
         memory = self.folders.get("memory")

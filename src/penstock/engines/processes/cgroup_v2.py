@@ -122,7 +122,7 @@ class _BoxV2:
         )
 
     def exceeded(self) -> str:
-        return "" if (self._folder / "memory.max").exists() else self._scale.exceeded(self.pids())
+        return "" if (self._folder / "memory.max").exists() else self._scale.exceeded(self.pids)
 
     def note(self) -> str:
         """The kernel counts the process that it chose twice when it ends the whole group."""

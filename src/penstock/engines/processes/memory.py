@@ -9,7 +9,7 @@ looks for it. There, and where no groups can be made, the processes of a box are
 import os
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from penstock.core.model.quantities import format_size
@@ -26,7 +26,7 @@ from penstock.engines.processes.cgroup_files import (
 )
 
 WEIGHED_SHARE = 20
-"""A weighing takes long where much is mapped: the next one waits so many times as long."""
+"""A weighing takes long where much is mapped or there are many processes: the next one waits so many times as long."""
 MEMORY_TREE = Path("/sys/fs/cgroup/memory")
 OF_SLURM = re.compile(r"/slurm[^/]*/uid_\d+/job_\d+(/|$)")
 """Its groups of version 1 for the processes of a job. Source: cgroup_v1.c and xcgroup.c of Slurm 22.05."""
@@ -41,18 +41,20 @@ class Scale:
         self._limit = limits.memory_bytes
         self._next_s = 0.0
 
-    def exceeded(self, pids: Collection[int]) -> str:
-        """Return that these processes hold more than their limit, in words with numbers, or ''.
+    def exceeded(self, members: Callable[[], Collection[int]]) -> str:
+        """Return that the processes of the box hold more than their limit, in words with numbers, or ''.
 
         What several processes share counts once: first a sum that counts it for each of them, which costs little, and
-        only where that is above the limit the exact one.
+        only where that is above the limit the exact one. A job of many processes is weighed less often, so that it
+        does not take the agent's time from others.
         """
-        if not self._limit or procfs.resident_bytes(pids) <= self._limit:
-            return ""
         begun_s = time.monotonic()
-        if begun_s < self._next_s:
+        if not self._limit or begun_s < self._next_s:
             return ""
-        held = procfs.proportional_bytes(pids)
+        pids = members()
+        held = procfs.resident_bytes(pids)
+        if held > self._limit:
+            held = procfs.proportional_bytes(pids)
         ended_s = time.monotonic()
         self._next_s = ended_s + WEIGHED_SHARE * (ended_s - begun_s)
         if held <= self._limit:

@@ -129,11 +129,15 @@ class _SessionBox:
         """Orphans are weighed once a look has seen them, descendants of the leader at once."""
         if self._group is not None or self._leader is None:
             return ""
+        return self._scale.exceeded(self._weighed)
+
+    def _weighed(self) -> set[int]:
+        assert self._leader is not None
         former = self._containment.former_look()
         if former is not self._former:
             self._former, self._former_members = former, self._members(former)
         there = {one.pid for one in self._former_members if procfs.start_ticks(one.pid) == one.ticks}
-        return self._scale.exceeded(procfs.tree(self._leader) | there)
+        return procfs.tree(self._leader) | there
 
     def note(self) -> str:
         return self._group.note() if self._group is not None else ""
