@@ -33,7 +33,8 @@ class Precedence:
         """When each piece of work began."""
         self._changes, self._changed_s = 0, -CHANGE_S
         """Those that are being answered, and when the last has come."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._look: tuple[float, asyncio.Handle] | None = None
+        """When the pools look again, by the loop's clock, and what to cancel."""
 
     @contextmanager
     def change(self) -> Iterator[None]:
@@ -69,14 +70,17 @@ class Precedence:
 
     def _look_again(self, after_s: float) -> None:
         loop = asyncio.get_running_loop()
-        if self._timer is None or self._timer.when() > loop.time() + after_s:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = loop.call_later(after_s, self._fill)
+        at_s = loop.time() + after_s
+        if self._look is None or at_s < self._look[0]:
+            self._cancel_look()
+            self._look = at_s, loop.call_later(after_s, self._fill)  # uvloop's handle of a short wait has no `when`
+
+    def _cancel_look(self) -> None:
+        if self._look is not None:
+            self._look[1].cancel()
+            self._look = None
 
     def _fill(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._cancel_look()
         for fill in self.fills:
             fill()

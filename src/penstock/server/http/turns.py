@@ -284,10 +284,6 @@ class WorkerPool:
         self.begun[work.tenant] -= 1
         if not self.begun[work.tenant]:
             del self.begun[work.tenant]
-        for pool in self._lane.pools:
-            pool.fill()
-        if self._precedence is not None:
-            self._precedence.end(work)
         if done.cancelled():
             answered.cancel()
         elif (error := done.exception()) is not None:
@@ -295,3 +291,7 @@ class WorkerPool:
                 answered.set_exception(error)
         elif not answered.done():
             answered.set_result(done.result())
+        if self._precedence is not None:
+            self._precedence.end(work)
+        for pool in self._lane.pools:
+            pool.fill()
