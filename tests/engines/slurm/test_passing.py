@@ -11,6 +11,7 @@ from penstock.core.model.ids import JobId
 from penstock.engines.slurm.commands import SlurmAway
 from penstock.engines.slurm.passing import judging
 from penstock.engines.slurm.passing.attempts import UNLAUNCHED
+from penstock.engines.slurm.passing.engine import LEAD
 from penstock.engines.slurm.writing import NotTaken, SlurmWriter
 from tests.engines.slurm.cluster import SlurmCluster, until
 from tests.engines.slurm.passed import passing
@@ -63,6 +64,26 @@ def test_an_array_stays_an_array(server):
     assert len({number.partition("_")[0] for number in numbers}) == 1, "one sbatch"
 
 
+def numbered(server) -> int:
+    return sum(bool(one.number) for one in list(server.engine.attempts.values()))
+
+
+@pytest.fixture
+def together(server, monkeypatch):
+    """Jobs go into an array of Slurm from the first on."""
+    monkeypatch.setattr(server.engine, "lead", 0)
+
+
+def test_of_many_jobs_the_first_go_each_by_itself_and_the_others_together(server):
+    jobs = server.submit_together(*(f"sleep 2; exit {i}" for i in range(LEAD + 3)))
+    server.until("jobs of Slurm", lambda: numbered(server) == len(jobs))
+    numbers = [server.number(job) for job in jobs]
+    assert [number for number in numbers if "_" in number] == numbers[LEAD:]
+    assert len({number.partition("_")[0] for number in numbers}) == LEAD + 1
+    assert [server.end(job)[1] for job in jobs] == ["", *(f"exit {i}" for i in range(1, LEAD + 3))]
+
+
+@pytest.mark.usefixtures("together")
 def test_jobs_that_start_together_are_one_array_and_each_is_itself(server):
     known = ("squeue", "-h", "-r", "-t", "all", "-o", "%k")
     former = {*server.slurm.run(*known).splitlines()}
@@ -74,6 +95,7 @@ def test_jobs_that_start_together_are_one_array_and_each_is_itself(server):
     assert comment.endswith(f":{jobs[0]}.1@0-3")
 
 
+@pytest.mark.usefixtures("together")
 def test_jobs_that_slurm_refuses_together_are_submitted_apart(server, monkeypatch):
     submit, refused = SlurmWriter.submit, []
 
@@ -89,14 +111,13 @@ def test_jobs_that_slurm_refuses_together_are_submitted_apart(server, monkeypatc
     assert len(refused) == 1
 
 
+@pytest.mark.usefixtures("together")
 def test_one_of_several_that_is_cancelled_in_slurm_before_it_began_is_cancelled(server):
     slurm = server.slurm
     slurm.run("scontrol", "update", "partition=main", "state=down")
     try:
         jobs = server.submit_together("sleep 0.1", "sleep 0.2", "sleep 0.3")
-        server.until(
-            "jobs of Slurm", lambda: sum(bool(one.number) for one in list(server.engine.attempts.values())) == 3
-        )
+        server.until("jobs of Slurm", lambda: numbered(server) == 3)
         numbers = [server.number(job) for job in jobs]
         assert [number.partition("_")[2] for number in numbers] == ["0", "1", "2"]
         slurm.run("scancel", numbers[1])

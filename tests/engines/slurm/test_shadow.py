@@ -37,6 +37,7 @@ def test_jobs_of_slurm_are_explained_and_followed_to_their_ends(shadow):
     fails, good = slurm.submit("exit 3", *SMALL), slurm.submit("true", *SMALL)
     slurm.wait(fails, "FAILED")
     slurm.wait(good, "COMPLETED")
+    until("Slurm's reason", lambda: slurm.run("squeue", "-h", "-j", str(wants), "-o", "%r").strip() == "Resources")
     settled(shadow)
     jobs = shadow.jobs()
     assert {number: job.state for number, job in jobs.items()} == {

@@ -82,6 +82,10 @@ class Attempt:
         return len(self.orders) > 1 or len(self.started) > 1
 
     @property
+    def in_array(self) -> bool:
+        return next(iter(self.orders.values())).array_id is not None
+
+    @property
     def own_bytes(self) -> int:
         """How much of a script is its own, at the most."""
         texts = ((*one.command, one.workdir, *map("".join, one.env)) for one in self.orders.values())

@@ -40,6 +40,9 @@ COST_SHARE = 20
 """Refreshes are this many times as far apart as the last one took, at least; a tenth of it in a hurry."""
 NODES_EVERY_S = 60.0
 SWEEP_EVERY_S = 3_600.0
+LEAD = AT_ONCE
+"""Of many jobs the first go each by itself: Slurm looks at once whether it can start one, at elements of an array only
+with its next pass, a second or more later."""
 AGAIN_S = 2.0
 """What could not be made ready is tried again after this long."""
 
@@ -73,6 +76,9 @@ class SlurmPassing:
         self.judge = Judge(server, self.spool, writer, self.nodes, self.listener, self.attempts, config)
         self._queue: dict[Attempt, None] = {}
         self._submitting = 0
+        self.lead = LEAD
+        self._led = 0
+        """Jobs that went by themselves since none waited here or in Slurm."""
         self._listed: dict[NodeName, SlurmNode] = {}
         self._nodes_s = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -119,6 +125,7 @@ class SlurmPassing:
         for node, order in orders:
             if self.nodes.knows(node):
                 self.nodes.obey(order, node)
+        self._pump()
 
     def _carry_out(self, node: NodeName, order: Order) -> None:
         match order:
@@ -171,14 +178,23 @@ class SlurmPassing:
     def _pump(self) -> None:
         for attempt in [one for one in self._queue if one.state != "queued"]:
             del self._queue[attempt]
+        if self._led and not self._queue and all(one.started for one in self.attempts.values()):
+            self._led = 0
         while self._queue and self._submitting < AT_ONCE and self.refreshes:
-            first = next(iter(self._queue))
-            group = group_of(first, tuple(self._queue), self._server.cluster(), self.config.index_max)
+            group = self._next()
             for attempt in group:
                 del self._queue[attempt]
                 attempt.enter("submitting", self._now())
             self._submitting += 1
             self._do(self._submit(group))
+
+    def _next(self) -> list[Attempt]:
+        """Return what is submitted next, as one job of Slurm."""
+        first = next(iter(self._queue))
+        if self._led < self.lead and not first.in_array:
+            self._led += 1
+            return [first]
+        return group_of(first, tuple(self._queue), self._server.cluster(), self.config.index_max)
 
     async def _submit(self, group: Sequence[Attempt]) -> None:
         elements = [attempt.replicas() for attempt in group]
@@ -208,6 +224,7 @@ class SlurmPassing:
                 attempt.enter("submitted", self._now())
         finally:
             self._submitting -= 1
+            self._pump()
 
     def _apart(self, group: Sequence[Attempt]) -> None:
         """Submit attempts again, each by itself."""

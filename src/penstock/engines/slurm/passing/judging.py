@@ -254,7 +254,7 @@ class Judge:
             info = replace(info, stop_sent=True)
         if info is not None:
             attempt.suspects.pop(key, None)
-            await self._listener.end(key, info)
+            await self._listener.end([(key, info)])
         elif attempt.key not in self._cancelling:
             self._cancelling.add(attempt.key)
             self._server.cancel(attempt.key.job_id, "cancelled in Slurm", lambda done: self._cancels(attempt))

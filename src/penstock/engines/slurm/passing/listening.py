@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, MutableMapping
+import time
+from collections.abc import Callable, MutableMapping, Sequence
 
 from msgspec.structs import replace
 
@@ -21,7 +22,9 @@ log = logging.getLogger(__name__)
 SCAN_S = 0.1
 IDLE_SCAN_S = 1.0
 SCAN_SHARE = 10
-"""Scans are this many times as far apart as the last one took, at least."""
+"""Scans are this many times as far apart as the last one took of CPU time, at least."""
+WALL_SHARE = 1
+"""So of what passed meanwhile, which is more where the storage is slow, or where jobs keep all cores busy."""
 PROGRESS_S = 1.0
 REPORTS_AT_ONCE = 200
 OUTPUT_MAX_BYTES = 64 * 2**20
@@ -58,29 +61,36 @@ class Listener:
     async def turn(self, now_s: float, *, must: bool = False) -> None:
         """Take what is new. Raises: OSError where it must, and the folder is away."""
         if must or now_s >= self._scan_s:
-            await self._scan(must=must)
-            took_s = asyncio.get_running_loop().time() - now_s
-            self._scan_s = now_s + max(SCAN_S if self._attempts else IDLE_SCAN_S, SCAN_SHARE * took_s)
+            pause_s = await self._scan(must=must)
+            self._scan_s = now_s + max(SCAN_S if self._attempts else IDLE_SCAN_S, pause_s)
         if now_s >= self._progress_s and self._reports:
             self._progress_s = now_s + PROGRESS_S
             self._nodes.advance(await asyncio.to_thread(self._progress))
 
-    async def _scan(self, *, must: bool) -> None:
-        known = frozenset(self._known)
+    async def _scan(self, *, must: bool) -> float:
+        """Return how long it is left alone after this (s)."""
+        begun_s = asyncio.get_running_loop().time()
         try:
-            new = await asyncio.to_thread(lambda: list(self._spool.read(known)))
+            new, cpu_s = await asyncio.to_thread(self._read_news, frozenset(self._known))
         except OSError as error:
             if must:
                 raise
             if not self.away:
                 log.warning("the shared folder cannot be read", extra={"problem": str(error)})
             self.away = str(error)
-            return
+            return SCAN_SHARE * (asyncio.get_running_loop().time() - begun_s)
+        wall_s = asyncio.get_running_loop().time() - begun_s
         self.away = ""
         for account, news in new:
             self._take(account, news)
-        for news in [one for _, one in new if isinstance(one, Ended) and name_of(one) in self._known]:
-            await self._end(news)
+        known = [one for _, one in new if isinstance(one, Ended) and name_of(one) in self._known]
+        await self.end([(one.key, info) for one in known if (info := self._ended(one)) is not None])
+        return max(SCAN_SHARE * cpu_s, WALL_SHARE * wall_s)
+
+    def _read_news(self, known: frozenset[str]) -> tuple[list[tuple[str, Started | Ended]], float]:
+        """Return what is new, and the CPU time that it took to read (s)."""
+        begun_s = time.thread_time()
+        return list(self._spool.read(known)), time.thread_time() - begun_s
 
     def _take(self, account: str, news: Started | Ended) -> None:
         key = attempt_key(news.key)
@@ -114,27 +124,31 @@ class Listener:
         self._known[name] = account
         self._of.setdefault(key, []).append(name)
 
-    async def _end(self, ended: Ended) -> None:
+    def _ended(self, ended: Ended) -> ExitInfo | None:
+        """Return how a replica ended; None where that is not new, or waits for Slurm's word."""
         attempt = self._attempts.get(attempt_key(ended.key))
         if attempt is None or self._nodes.state_of(ended.key) in (None, "exited"):
-            return
+            return None
         if is_suspect(ended, stopping=ended.key in attempt.kill_at_s):
             attempt.suspects[ended.key] = (ended, asyncio.get_running_loop().time())
             self._hurry()
-            return
-        await self.end(ended.key, info_of(ended, stopping=ended.key in attempt.kill_at_s))
+            return None
+        return info_of(ended, stopping=ended.key in attempt.kill_at_s)
 
-    async def end(self, key: ReplicaKey, info: ExitInfo) -> None:
-        """Let a replica end, with what its program said last."""
-        rest, done, error = await asyncio.to_thread(self._last, key, info)
-        self._nodes.advance(rest)
-        if self._nodes.state_of(key) not in (None, "exited"):
-            self._nodes.end(key, replace(info, done=done, last_error=error))
+    async def end(self, ends: Sequence[tuple[ReplicaKey, ExitInfo]]) -> None:
+        """Let replicas end, with what their programs said last."""
+        for at in range(0, len(ends), REPORTS_AT_ONCE):
+            part = ends[at : at + REPORTS_AT_ONCE]
+            for key, rest, info in await asyncio.to_thread(lambda part=part: [self._last(*one) for one in part]):
+                self._nodes.advance(rest)
+                if self._nodes.state_of(key) not in (None, "exited"):
+                    self._nodes.end(key, info)
 
-    def _last(self, key: ReplicaKey, info: ExitInfo) -> tuple[list[ProgressSeen], bool, str]:
+    def _last(self, key: ReplicaKey, info: ExitInfo) -> tuple[ReplicaKey, list[ProgressSeen], ExitInfo]:
         report = self._reports.get(key) or ReportFile(key, self._data.report(key))
         rest = report.read()
-        return rest, report.done, "" if info.ok else last_error(self._data.output(key))
+        error = "" if info.ok else last_error(self._data.output(key))
+        return key, rest, replace(info, done=report.done, last_error=error)
 
     def _progress(self) -> list[ProgressSeen]:
         """Return what some programs have reported since they were looked at last; keep their outputs within bounds."""

@@ -37,6 +37,8 @@ class Submitter:
 
     def __init__(self, writer: SlurmWriter, spool: Spool, data: DataFolder, cluster: str) -> None:
         self._writer, self._spool, self._data, self._cluster = writer, spool, data, cluster
+        self._preparing = asyncio.Lock()
+        """Folders are made one job after the other: threads would only wait for the lock of the folder of all jobs."""
 
     async def submit(self, elements: Elements, terms: JobTerms, nodes: Mapping[NodeName, SlurmNode]) -> str:
         """Return the number of the job of Slurm.
@@ -45,7 +47,8 @@ class Submitter:
         """
         first = elements[0][0]
         given = submission(elements, terms, nodes, self._cluster)
-        text, hosts = await asyncio.to_thread(self._prepared, elements, given.hosts)
+        async with self._preparing:
+            text, hosts = await asyncio.to_thread(self._prepared, elements, given.hosts)
         variables = {"SLURM_HOSTFILE": hosts} if hosts else {}
         if first.account:
             variables |= account_of(first.account).variables
