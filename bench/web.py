@@ -1,9 +1,9 @@
 """The web pages on a large cluster: when each is usable, how far behind changes are, and what they cost the server.
 
 10,000 live and 100,000 finished jobs on 1,000 nodes of eight devices, in the log of a real server; a real node beside
-them runs short jobs all the time, ten a second, so that things change. Pages are opened in Chromium, whose processes
-yield to all others: people have it on machines of their own. The server's part is its CPU time with the pages open
-less that of as long a time without, in turns.
+them runs short jobs all the time, ten a second, so that things change. Pages are opened in Chromium, which has the last
+CPU, and the server and who submits have the others: people have their browsers on other machines. The server's part is
+its CPU time with the pages open less that of as long a time without, in turns.
 """
 
 import argparse
@@ -184,12 +184,21 @@ def asked(running: Server, path: str) -> Any:
 
 
 @contextmanager
-def browser() -> Iterator[Browser]:
-    """Give a browser that yields to the server."""
+def browser(cpus: set[int]) -> Iterator[Browser]:
+    """Give a browser that runs on these CPUs alone, and yields to all else there."""
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
     with chromium() as opened:
+        os.sched_setaffinity(0, own)
         for process in of_browser():
             process.nice(YIELDING)
         yield opened
+
+
+def divided() -> tuple[set[int], set[int]]:
+    """Return the CPUs of the server and of who submits, and the one of the browser, which is theirs, too, if alone."""
+    *others, last = sorted(os.sched_getaffinity(0))
+    return set(others) or {last}, {last}
 
 
 def of_browser() -> list[psutil.Process]:
@@ -424,7 +433,9 @@ def main() -> None:
         return not given.only or name in given.only
 
     declared = large_cluster.CLUSTER
-    with server(declared=declared, before=before) as running, browser() as opened, Churn(running) as churn:
+    cpus, last = divided()
+    os.sched_setaffinity(0, cpus)
+    with server(declared=declared, before=before) as running, browser(last) as opened, Churn(running) as churn:
         until_ready(running, nodes)
         print(f"load {os.getloadavg()}", file=sys.stderr)
         if wanted("load"):

@@ -138,17 +138,22 @@ class Listener:
     async def end(self, ends: Sequence[tuple[ReplicaKey, ExitInfo]]) -> None:
         """Let replicas end, with what their programs said last."""
         for at in range(0, len(ends), REPORTS_AT_ONCE):
-            part = ends[at : at + REPORTS_AT_ONCE]
-            for key, rest, info in await asyncio.to_thread(lambda part=part: [self._last(*one) for one in part]):
+            for key, rest, info in await asyncio.to_thread(self._last, ends[at : at + REPORTS_AT_ONCE]):
                 self._nodes.advance(rest)
                 if self._nodes.state_of(key) not in (None, "exited"):
                     self._nodes.end(key, info)
 
-    def _last(self, key: ReplicaKey, info: ExitInfo) -> tuple[ReplicaKey, list[ProgressSeen], ExitInfo]:
-        report = self._reports.get(key) or ReportFile(key, self._data.report(key))
-        rest = report.read()
-        error = "" if info.ok else last_error(self._data.output(key))
-        return key, rest, replace(info, done=report.done, last_error=error)
+    def _last(
+        self, ends: Sequence[tuple[ReplicaKey, ExitInfo]]
+    ) -> list[tuple[ReplicaKey, list[ProgressSeen], ExitInfo]]:
+        """Return of each end what its program had still to say, and the end with what it said of it."""
+        found = []
+        for key, info in ends:
+            report = self._reports.get(key) or ReportFile(key, self._data.report(key))
+            rest = report.read()
+            error = "" if info.ok else last_error(self._data.output(key))
+            found.append((key, rest, replace(info, done=report.done, last_error=error)))
+        return found
 
     def _progress(self) -> list[ProgressSeen]:
         """Return what some programs have reported since they were looked at last; keep their outputs within bounds."""
