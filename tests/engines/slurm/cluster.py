@@ -286,12 +286,22 @@ class SlurmCluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _end_steps(self) -> None:
-        """Kill the processes of jobs: each of them has this cluster's configuration in its environment."""
-        mark = f"SLURM_CONF={self.folder}/slurm.conf".encode()
+        """Kill the processes of jobs until none is left: each has this cluster's configuration in its environment."""
+        deadline = time.monotonic() + START_WAIT_S
+        while found := self._steps():
+            for process in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            assert time.monotonic() < deadline, f"processes of {self.folder} do not end: {found}"
+            time.sleep(0.05)
+
+    def _steps(self) -> list[int]:
+        mark, found = f"SLURM_CONF={self.folder}/slurm.conf".encode(), []
         for path in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):
                 if mark in path.read_bytes().split(b"\0") and int(path.parent.name) != os.getpid():
-                    os.kill(int(path.parent.name), signal.SIGKILL)
+                    found.append(int(path.parent.name))
+        return found
 
     # What is asked of it.
 
