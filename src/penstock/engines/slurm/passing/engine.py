@@ -224,7 +224,7 @@ class SlurmPassing:
                 attempt.enter("submitted", self._now())
         finally:
             self._submitting -= 1
-            self._pump()
+        self._pump()
 
     def _apart(self, group: Sequence[Attempt]) -> None:
         """Submit attempts again, each by itself."""
