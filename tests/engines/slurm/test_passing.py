@@ -2,6 +2,7 @@
 
 import stat
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ from penstock.core.model.ids import JobId
 from penstock.engines.slurm.commands import SlurmAway
 from penstock.engines.slurm.passing import judging
 from penstock.engines.slurm.passing.attempts import UNLAUNCHED
-from penstock.engines.slurm.passing.engine import LEAD
 from penstock.engines.slurm.writing import NotTaken, SlurmWriter
 from tests.engines.slurm.cluster import SlurmCluster, until
 from tests.engines.slurm.passed import passing
@@ -74,13 +74,14 @@ def together(server, monkeypatch):
     monkeypatch.setattr(server.engine, "lead", 0)
 
 
-def test_of_many_jobs_the_first_go_each_by_itself_and_the_others_together(server):
-    jobs = server.submit_together(*(f"sleep 2; exit {i}" for i in range(LEAD + 3)))
+def test_of_many_jobs_the_first_go_each_by_itself_and_the_others_in_arrays_that_grow(server, monkeypatch):
+    monkeypatch.setattr(server.engine, "lead", 2)
+    jobs = server.submit_together(*(f"sleep 2; exit {i}" for i in range(8)))
     server.until("jobs of Slurm", lambda: numbered(server) == len(jobs))
     numbers = [server.number(job) for job in jobs]
-    assert [number for number in numbers if "_" in number] == numbers[LEAD:]
-    assert len({number.partition("_")[0] for number in numbers}) == LEAD + 1
-    assert [server.end(job)[1] for job in jobs] == ["", *(f"exit {i}" for i in range(1, LEAD + 3))]
+    assert [number for number in numbers if "_" in number] == numbers[2:]
+    assert sorted(Counter(number.partition("_")[0] for number in numbers).values()) == [1, 1, 2, 4]
+    assert [server.end(job)[1] for job in jobs] == ["", *(f"exit {i}" for i in range(1, 8))]
 
 
 @pytest.mark.usefixtures("together")

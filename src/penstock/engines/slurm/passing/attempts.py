@@ -105,12 +105,15 @@ def attempt_key(key: ReplicaKey) -> AttemptKey:
     return AttemptKey(key.job_id, key.attempt)
 
 
-def group_of(first: Attempt, queue: Sequence[Attempt], cluster: str, index_max: int) -> list[Attempt]:
+def group_of(
+    first: Attempt, queue: Sequence[Attempt], cluster: str, index_max: int, most: int = ELEMENTS_MAX
+) -> list[Attempt]:
     """Return the attempts that go into one job of Slurm with the first, by their numbers: all that are shaped alike.
 
     Args:
         queue: attempts that wait, in order.
         index_max: the highest index of an array that Slurm takes.
+        most: attempts that go together.
     """
     order = first.orders[Rank(0)]
     if first.apart or order.array_index > index_max:
@@ -122,7 +125,7 @@ def group_of(first: Attempt, queue: Sequence[Attempt], cluster: str, index_max: 
         if max(len(group) if order.array_id is None else 0, other.orders[Rank(0)].array_index) > index_max:
             continue
         bytes_left -= other.own_bytes
-        if len(group) == ELEMENTS_MAX or bytes_left < 0:
+        if len(group) >= most or bytes_left < 0:
             break
         group.append(other)
     while len(tag_of(cluster, [one.replicas() for one in _sorted(group)])) > COMMENT_MAX:

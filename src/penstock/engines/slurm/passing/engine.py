@@ -17,7 +17,7 @@ from penstock.engines.processes.accounts import cannot_be
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.slurm.commands import SlurmAway
 from penstock.engines.slurm.nodes import SlurmNode
-from penstock.engines.slurm.passing.attempts import NOT_BEGUN, Attempt, attempt_key, group_of, shape_of
+from penstock.engines.slurm.passing.attempts import ELEMENTS_MAX, NOT_BEGUN, Attempt, attempt_key, group_of, shape_of
 from penstock.engines.slurm.passing.judging import Judge
 from penstock.engines.slurm.passing.listening import Listener
 from penstock.engines.slurm.passing.options import indexes_of, why_not
@@ -42,7 +42,8 @@ NODES_EVERY_S = 60.0
 SWEEP_EVERY_S = 3_600.0
 LEAD = AT_ONCE
 """Of many jobs the first go each by itself: Slurm looks at once whether it can start one, at elements of an array only
-with its next pass, a second or more later."""
+with its next pass, which is when a job ends, or a second or more later. Arrays grow from there, so that the first come
+soon."""
 AGAIN_S = 2.0
 """What could not be made ready is tried again after this long."""
 
@@ -78,7 +79,7 @@ class SlurmPassing:
         self._submitting = 0
         self.lead = LEAD
         self._led = 0
-        """Jobs that went by themselves since none waited here or in Slurm."""
+        """Jobs that went since none waited here or in Slurm."""
         self._listed: dict[NodeName, SlurmNode] = {}
         self._nodes_s = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -191,10 +192,13 @@ class SlurmPassing:
     def _next(self) -> list[Attempt]:
         """Return what is submitted next, as one job of Slurm."""
         first = next(iter(self._queue))
-        if self._led < self.lead and not first.in_array:
-            self._led += 1
-            return [first]
-        return group_of(first, tuple(self._queue), self._server.cluster(), self.config.index_max)
+        if first.in_array or not self.lead:
+            most = ELEMENTS_MAX
+        else:
+            most = 1 if self._led < self.lead else min(self._led, ELEMENTS_MAX)
+        group = group_of(first, tuple(self._queue), self._server.cluster(), self.config.index_max, most)
+        self._led += len(group)
+        return group
 
     async def _submit(self, group: Sequence[Attempt]) -> None:
         elements = [attempt.replicas() for attempt in group]
