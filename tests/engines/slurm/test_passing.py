@@ -75,7 +75,7 @@ def together(server, monkeypatch):
 
 
 def test_of_many_jobs_the_first_go_each_by_itself_and_the_others_in_arrays_that_grow(server, monkeypatch):
-    monkeypatch.setattr(server.engine, "lead", 2)
+    monkeypatch.setattr(server.engine, "lead", 1)
     jobs = server.submit_together(*(f"sleep 2; exit {i}" for i in range(8)))
     server.until("jobs of Slurm", lambda: numbered(server) == len(jobs))
     numbers = [server.number(job) for job in jobs]
