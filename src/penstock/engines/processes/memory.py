@@ -26,7 +26,7 @@ from penstock.engines.processes.cgroup_files import (
 )
 
 WEIGHED_SHARE = 20
-"""A weighing takes long where much is mapped or there are many processes: the next one waits so many times as long."""
+"""Reading the memory of many processes, or of much mapped memory, takes long: the next read is so many times later."""
 MEMORY_TREE = Path("/sys/fs/cgroup/memory")
 OF_SLURM = re.compile(r"/slurm[^/]*/uid_\d+/job_\d+(/|$)")
 """Its groups of version 1 for the processes of a job. Source: cgroup_v1.c and xcgroup.c of Slurm 22.05."""

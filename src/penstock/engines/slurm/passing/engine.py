@@ -41,9 +41,9 @@ COST_SHARE = 20
 NODES_EVERY_S = 60.0
 SWEEP_EVERY_S = 3_600.0
 LEAD = AT_ONCE
-"""Of many jobs the first go each by itself: Slurm looks at once whether it can start one, at elements of an array only
-with its next pass, which is when a job ends, or a second or more later. Arrays grow from there, so that the first come
-soon."""
+"""So many jobs of a burst get an `sbatch` each: Slurm tries to start such a job at once, elements of an array only in
+its next scheduling pass (when a job ends, or a second or more later). The arrays after them grow, so the first are
+submitted soon."""
 AGAIN_S = 2.0
 """What could not be made ready is tried again after this long."""
 
