@@ -239,9 +239,9 @@ class Jobs:
         try:
             return until(found, f"job {job_id} is {states}")
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self._situation(job_id)}") from None
+            raise AssertionError(f"{error}\n{self.situation(job_id)}") from None
 
-    def _situation(self, job_id: int) -> str:
+    def situation(self, job_id: int) -> str:
         """Return what a late job waits for, as lines: its explanation, all live jobs, and all nodes."""
         jobs = [f"job {job.id}: {job.state} {job.reason} on {job.nodes}" for job in self.client.jobs().jobs]
         nodes = [
