@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -254,11 +254,11 @@ def data_mb(session: CDPSession) -> float:
     return sum(size for kind, size in zip(of_kind, of_size, strict=True) if kinds[kind] not in NO_DATA) / 1e6
 
 
-def heaps_mb(page: Page, sessions: Sequence[CDPSession]) -> list[float]:
+def least_mb(page: Page, sessions: Sequence[CDPSession], read: Callable[[CDPSession], float]) -> list[float]:
     """Return the memory of several pages: the least of some readings, as answers that are just read count in none."""
     readings = []
     for _ in range(READINGS):
-        readings.append([heap_mb(session) for session in sessions])
+        readings.append([read(session) for session in sessions])
         page.wait_for_timeout(400)
     return [min(of_one) for of_one in zip(*readings, strict=True)]
 
@@ -355,17 +355,17 @@ def growth(opened: Browser, running: Server, seconds: float) -> None:
                 raise SystemExit(f"{path}: {seen['problem']}")
             moving.wait_for_timeout(300)
         leave(moving, "/")
-        return heaps_mb(moving, sessions)
+        return least_mb(moving, sessions, heap_mb)
 
     for _ in range(WARM_UP):
         once()
     before = after = once()
-    kept = [data_mb(session) for session in sessions]
+    kept = least_mb(moving, sessions, data_mb)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         after = once()
         print(f"heap {[round(one, 2) for one in after]} MB", file=sys.stderr, flush=True)
-    kept_then = [data_mb(session) for session in sessions]
+    kept_then = least_mb(moving, sessions, data_mb)
     context.close()
     reference = {
         "name": "MB of a list that changes and a page that moves, at the start and the end; the same with machine code",
