@@ -142,11 +142,14 @@ export function Declare(props: {
   const question = JSON.stringify(props.change) + props.view.digest;
   const asked = useRef(question);
   asked.current = question;
+  const last = useRef(0);
   useEffect(() => setPlan(null), [question]);
   const ask = async (dryRun: boolean) => {
     setBusy(true);
     setProblem(null);
     const of = question;
+    const own = (last.current += 1);
+    const late = () => dryRun && own !== last.current; // another was asked since, and may have been answered before
     try {
       const answer = await send("POST", "/config", { body: { ...props.change, dry_run: dryRun }, headers: { "If-Match": `"${props.view.digest}"` }, key: true });
       const found = (await answer.json()) as ConfigPlan;
@@ -156,8 +159,10 @@ export function Declare(props: {
         props.onClose();
         return;
       }
+      if (late()) return;
       if (asked.current === of) setPlan(found);
     } catch (error) {
+      if (late()) return;
       setPlan(null);
       setProblem(error);
     }
