@@ -88,6 +88,20 @@ def test_a_provider_that_hangs_is_ended_with_what_it_runs(folder, monkeypatch):
     assert not _running(folder)
 
 
+def test_a_process_that_ends_a_moment_after_its_output_is_told_with_its_exit_code():
+    lines = []
+    ended, ending = os.pipe()
+
+    def write(line):
+        lines.append(decode(line))
+        os.close(ending)
+
+    words = ["/bin/sh", "-c", "exec >&-; sleep 0.05; exit 70"]
+    processes.Supervisor({"simulated": words}, write).run(ended)
+    os.close(ended)
+    assert "it ended (70)" in lines[0].reading.findings[0].text
+
+
 class Replaced:
     """A provider whose driver was replaced under its library."""
 

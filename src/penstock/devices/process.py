@@ -37,6 +37,7 @@ RELOAD_AFTER_S = 60.0
 SAMPLE_LIMIT_S = 30.0
 """Longer than that of one run of a tool, which is then a finding: some tools take a second and more for each device."""
 PAUSE_FIRST_S, PAUSE_MOST_S = 1.0, 60.0
+END_WAIT_S = 0.2
 STUCK_MAX = 3
 """Processes of one provider that could not be ended: they wait in the kernel, and another would do so too."""
 
@@ -153,7 +154,7 @@ class _Watched:
             if end is not None:
                 end.close()
         try:
-            process.wait(0.2)
+            process.wait(END_WAIT_S)
         except subprocess.TimeoutExpired:
             self._stuck.append(process)
 
@@ -164,6 +165,13 @@ class _Watched:
             self.deadline_s = now_s + SAMPLE_LIMIT_S
             self._pause_s = PAUSE_FIRST_S
         return whole if len(self._rest) <= LINE_MAX else []
+
+
+def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
+    """Return the exit code of a process whose output has just ended: it is over a moment later. None: it is not."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(END_WAIT_S)
+    return None
 
 
 class Supervisor:
@@ -214,7 +222,7 @@ class Supervisor:
         assert one.process.stdout is not None
         data = os.read(one.process.stdout.fileno(), 1 << 16)
         if not data:
-            self._lost(one, "tool_failed", f"it ended ({one.process.poll()})")
+            self._lost(one, "tool_failed", f"it ended ({_exit_code(one.process)})")
             return
         for line in one.lines(data, time.monotonic()):
             self._write(line + b"\n")

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.model import events as ev
 from penstock.engines.slurm.commands import SlurmAway
-from tests.engines.slurm.cluster import SlurmCluster, until
+from tests.engines.slurm.cluster import START_WAIT_S, SlurmCluster, until
 from tests.engines.slurm.watching import Watching, watching
 
 SMALL = ("--mem=10", "-o", "/dev/null")
@@ -91,12 +91,20 @@ def test_a_job_that_slurm_puts_back_waits_again_as_the_same_job(shadow):
     assert (shadow.jobs()[str(job)].id, shadow.jobs()[str(job)].state) == (known, "waiting")
     assert [end.outcome for end in shadow.events(ev.AttemptEnded) if end.job_id == known] == ["requeued"]
 
-    def runs_again() -> bool:  # Slurm puts its start off by two minutes, and may do so after it shows it as waiting
-        if slurm.states()[str(job)] == "PENDING":
-            slurm.run("scontrol", "update", f"jobid={job}", "StartTime=now")
-        return slurm.states()[str(job)] == "RUNNING"
+    said = ""
 
-    until(f"job {job} runs again", runs_again, every_s=1)
+    def runs_again() -> bool:  # Slurm puts its start off by two minutes, and may do so after it shows it as waiting
+        nonlocal said
+        slurm.resume()
+        said = slurm.run("squeue", "-h", "-j", str(job), "-o", "%T %r").strip()
+        if said == "PENDING BeginTime":
+            slurm.run("scontrol", "update", f"jobid={job}", "StartTime=now")
+        return said.startswith("RUNNING")
+
+    try:
+        until(f"job {job} runs again", runs_again, wait_s=2 * START_WAIT_S, every_s=1)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {said}\n{slurm.run('sinfo', '-N', '-l')}") from None
     settled(shadow)
     assert shadow.jobs()[str(job)].attempt.number == 2
 
