@@ -26,7 +26,7 @@ from penstock.engines.processes.cgroup_files import (
 )
 
 WEIGHED_SHARE = 20
-"""Reading the memory of many processes, or of much mapped memory, takes long: the next read is so many times later."""
+"""The agent pauses between two reads of processes' memory for this many times as long as the last read took."""
 MEMORY_TREE = Path("/sys/fs/cgroup/memory")
 OF_SLURM = re.compile(r"/slurm[^/]*/uid_\d+/job_\d+(/|$)")
 """Its groups of version 1 for the processes of a job. Source: cgroup_v1.c and xcgroup.c of Slurm 22.05."""

@@ -41,9 +41,9 @@ COST_SHARE = 20
 NODES_EVERY_S = 60.0
 SWEEP_EVERY_S = 3_600.0
 LEAD = AT_ONCE
-"""So many jobs of a burst get an `sbatch` each: Slurm tries to start such a job at once, elements of an array only in
-its next scheduling pass (when a job ends, or a second or more later). The arrays after them grow, so the first are
-submitted soon."""
+"""Number of jobs of a burst that the engine submits by an `sbatch` each. Slurm tries to start a single job at once, and
+elements of an array only in its next scheduling pass (when a job ends, or a second or more later). Each array after
+them is as large as all jobs before it together."""
 AGAIN_S = 2.0
 """What could not be made ready is tried again after this long."""
 
