@@ -3,7 +3,7 @@
 import shlex
 
 import pytest
-from playwright.sync_api import Route
+from playwright.sync_api import Route, expect
 
 from penstock.client import Client
 from tests.server.harness import until
@@ -200,7 +200,7 @@ def test_a_refused_value_is_named_beside_its_field(world, viewer):
         refused = dialog.locator("[aria-invalid=true]")
         described = refused.get_attribute("aria-describedby")
         assert wrong in one.page.locator(f"[id='{described}']").inner_text()
-        assert dialog.get_by_label(field).evaluate("field => field === document.activeElement")
+        expect(dialog.get_by_label(field)).to_be_focused()
         assert dialog.locator("[role=alert]").count() == 0
         dialog.get_by_label("Name").fill("lab2")
     assert world.server.client.config().digest == before
@@ -216,7 +216,7 @@ def test_what_another_administrator_changed_meanwhile_is_not_overwritten(world, 
     dialog.get_by_role("button", name="Apply").click()
     dialog.locator("[role=alert]:has-text('the configuration has changed since')").wait_for()
     assert entry(world, "tenants", "lab")["max"] == {"devices": 60}
-    assert "Load what is declared now" in one.page.evaluate("document.activeElement.innerText")
+    expect(dialog.get_by_role("button", name="Load what is declared now")).to_be_focused()
     one.page.keyboard.press("Enter")
     dialog.locator("text=Another change has set it to 60").wait_for()
     assert dialog.get_by_label("Description").input_value() == "theirs"
@@ -246,7 +246,6 @@ def test_an_administrator_with_a_token_for_reading_is_offered_no_change(world, b
 @pytest.mark.parametrize("role", ["member", "tenant_admin"])
 def test_members_see_no_list_of_tenants_or_users(viewer, role):
     one = viewer(role, "/admin?tab=users")
-    tabs = one.page.get_by_role("tab").all_inner_texts()
-    assert tabs == ["Tokens", "Secrets", "Notifications"]
+    expect(one.page.get_by_role("tab")).to_have_text(["Tokens", "Secrets", "Notifications"])
     assert one.page.locator("tr[data-name]").count() == 0
     assert not any("zebra" in text for text in one.traffic)

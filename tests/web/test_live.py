@@ -30,7 +30,8 @@ def test_a_page_accepts_a_shared_answer_after_a_change_of_others_and_none_after_
     first, attempts = [], asks(f"/jobs/{job}/attempts")
     one = viewer("admin")
     one.page.on("request", lambda request: first.append(request) if attempts(request) else None)
-    one.open(f"/jobs/{job}")
+    with one.page.expect_request(attempts):
+        one.open(f"/jobs/{job}")
     assert SHARED not in first[0].headers.get("cache-control", "")
     one.page.evaluate(CLOCK)
     with one.page.expect_request(attempts) as followed:

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from playwright.sync_api import Route, expect
 
 from penstock.testing.server import InProcessServer
+from tests.server.harness import until
 from tests.web.browsing import PAGES, Viewer, login_code
 from tests.web.world import HOSTILE, ROLES
 
@@ -73,7 +75,7 @@ def test_chinese_is_shown_where_the_browser_asks_for_it(viewer):
     one.open("/jobs")
     one.shot("jobs-zh")
     one.page.get_by_label("语言").select_option("en")
-    assert one.page.locator("main h1").inner_text() == "Jobs"
+    expect(one.page.locator("main h1")).to_have_text("Jobs")
 
 
 def test_times_are_those_of_the_viewer_and_of_utc_on_demand(viewer):
@@ -81,7 +83,7 @@ def test_times_are_those_of_the_viewer_and_of_utc_on_demand(viewer):
     at = one.page.locator("dt:has-text('Submitted') + dd time").first
     here = at.inner_text()
     one.page.get_by_role("button", name="UTC").click()
-    assert here != at.inner_text()
+    expect(at).not_to_have_text(here)
     assert here.split(", ")[-1][3:] == at.inner_text().split(", ")[-1][3:]
 
 
@@ -107,6 +109,23 @@ def test_a_deep_link_survives_signing_in(viewer):
     states = one.page.locator("[data-row] .state")
     states.first.wait_for()
     assert {text.strip("◌") for text in states.all_inner_texts()} == {"waiting"}
+
+
+def test_who_has_signed_in_is_not_told_that_there_is_no_such_page(world, browser):
+    """Not even while the page that they wanted is still on its way."""
+    one, held = Viewer(browser, world.server, world.tokens["member"]), list[Route]()
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    one.page.route("**/assets/admin-*.js", hold)
+    one.page.goto(f"{world.server.url}/login#{login_code(world.server.url, one.token, '/admin')}")
+    until(lambda: held or one.page.wait_for_timeout(20), "the page is asked for")
+    one.page.locator(".shell main").wait_for(state="attached")
+    assert one.page.locator("main h1").count() == 0
+    held[0].continue_()
+    expect(one.page.locator("main h1")).to_have_text("Administration")
+    one.close()
 
 
 def test_pages_work_behind_a_path_of_a_proxy(world, browser):
@@ -162,8 +181,8 @@ def test_a_node_says_what_has_brought_it_and_what_cannot_be_promised_there(brows
         one = Viewer(browser, server, server.token)
         one.sign_in("/nodes?tab=list&node=n1")
         one.page.locator(".aside li:has-text('memory of a job')").wait_for()
-        assert one.page.locator(".aside dd:text-is('lent by Slurm')").count() == 1
-        assert one.page.locator("tbody span:text-is('lent by Slurm')").count() == 1
+        expect(one.page.locator(".aside dd:text-is('lent by Slurm')")).to_have_count(1)
+        expect(one.page.locator("tbody span:text-is('lent by Slurm')")).to_have_count(1)
         one.open("/nodes?tab=list&node=n2")
         one.page.locator(".aside h2:text-is('n2')").wait_for()
         assert one.page.locator(".aside h3:text-is('Cannot be promised here')").count() == 0

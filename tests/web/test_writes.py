@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from playwright.sync_api import expect
 
 from penstock.core.config.job import parse_request
 from tests.server.harness import until
@@ -31,7 +32,7 @@ def test_a_job_is_cancelled_by_those_who_may(world, viewer, role):
         dialog.locator("text=not yours").or_(dialog.locator("text=0 jobs")).or_(
             dialog.locator("[role=alert]")
         ).first.wait_for()
-        assert dialog.get_by_role("button", name="Cancel").last.is_disabled()
+        expect(dialog.get_by_role("button", name="Cancel").last).to_be_disabled()
         world.server.client.cancel(number)
     one.problems.clear()
 
@@ -124,7 +125,7 @@ def test_a_form_brings_what_its_job_needs(viewer):
     for label, samples in (("Batch at least", "64"), ("Batch at most", "512"), ("Batch of a device", "128")):
         one.page.get_by_label(label).fill(samples)
     one.page.get_by_label("Refuse it where").check()
-    said = one.page.locator("pre.json").inner_text()
+    said = one.page.locator("pre.json:has-text('shared: true')").inner_text()
     assert yaml.safe_load(said) == {
         "command": "python train.py",
         "replicas": "1..4",
@@ -145,7 +146,7 @@ def test_a_schedule_is_set_paused_run_and_removed(world, viewer):
     one.page.get_by_label("Command").fill("true")
     one.page.locator("summary", has_text="Schedule").click()
     one.page.get_by_label("Times").fill("@yearly")
-    assert one.page.get_by_role("button", name="Set the schedule").is_disabled()
+    expect(one.page.get_by_role("button", name="Set the schedule")).to_be_disabled()
     one.page.get_by_label("Name", exact=True).fill("by-form")
     one.page.get_by_role("button", name="Set the schedule").click()
     one.page.get_by_role("button", name="Pause by-form").click()

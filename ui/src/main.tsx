@@ -42,6 +42,7 @@ async function mount(at: string): Promise<void> {
   for (const entry of PAGES) {
     const found = entry.match.exec(at);
     if (!found) continue;
+    if (mounted.value === "missing") mounted.value = null;
     try {
       const module = await entry.load();
       loadProblem.value = false;
@@ -52,7 +53,7 @@ async function mount(at: string): Promise<void> {
     return;
   }
   if ((at === "/login" || at === CALLBACK) && me.value) go("/", { replace: true });
-  else mounted.value = "missing";
+  else mounted.value = at === "/login" || at === CALLBACK ? null : "missing";
 }
 
 function signedOut(): void {
