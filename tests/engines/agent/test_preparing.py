@@ -1,5 +1,6 @@
 """What replicas need is prepared once for all that need the same, before they start; a failure has its reason."""
 
+import errno
 import os
 import queue
 import sys
@@ -14,7 +15,7 @@ from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.resources import Resources
 from penstock.engines.agent import preparing
-from penstock.engines.agent.journal import Journal, programs_in, replay
+from penstock.engines.agent.journal import Journal, JournalLine, programs_in, replay
 from penstock.engines.agent.parts import Prepared
 from penstock.engines.agent.preparation import Contribution, NotPrepared, Preparation, Preparer
 from penstock.engines.agent.preparing import Preparations
@@ -260,6 +261,23 @@ def test_the_journal_names_a_program_while_it_runs_and_the_next_worker_kills_it(
     until(lambda: not alive(pid, ticks), "the next worker has killed it")
     until(lambda: replay(node.folder / "journal") == {}, "nothing is noted")
     assert "it ended" in node.next().problem
+
+
+def test_what_a_former_worker_left_and_nobody_can_end_or_clean_up_keeps_no_replica_waiting(tmp_path, monkeypatch):
+    former, kind = Node(tmp_path, lambda job: Contribution()), sessions()
+    for rank in (0, 1):
+        former.journal.write(JournalLine(key(0, rank), "started", os.getpid(), 1))  # of a process that is gone
+    box = kind.box
+    monkeypatch.setattr(kind, "box", lambda name, *more: box(name, *more) if name.endswith(".1") else failing())
+    node = Node(tmp_path, lambda job: Contribution(workdir="/made"), kind)
+    monkeypatch.setattr(node.preparer, "left", failing)
+    node.parts.start(order(1))
+    assert node.next().problem == ""
+    assert list(replay(node.folder / "journal")) == [key(0, 0)], "the other is forgotten, and this one is not"
+
+
+def failing(*_: object) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 @pytest.mark.root

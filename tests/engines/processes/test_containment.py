@@ -55,6 +55,25 @@ def test_killing_goes_on_until_nobody_is_left(run, kind):
     assert program.status() == -9
 
 
+@needs_groups
+@pytest.mark.root
+def test_a_group_that_goes_while_it_is_thawed_needs_no_thawing(monkeypatch):
+    box = STRONG.box("goes", Resources())
+
+    def written_too_late(path: Path, text: str, **_: object) -> None:
+        with path.open("w", encoding="ascii") as file:
+            path.parent.rmdir()  # by whoever else ends it
+            file.write(text)
+
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "write_text", written_too_late)
+            box.thaw()
+    finally:
+        box.remove()
+    assert box.pids() == []
+
+
 COUNTS = "i=0; while :; do i=$((i+1)); echo $i > count.new; mv count.new count; sleep 0.01; done"
 
 

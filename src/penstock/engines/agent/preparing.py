@@ -223,7 +223,7 @@ class Preparations:
                     self._serve(job)
                 self._clean([job.wanted.field] if job is not None else list(self._preparers))
             except Exception:  # the top of the thread: other preparations go on
-                log.exception("what was prepared was not cleaned up")
+                log.exception("a preparation was left half done")
             finally:
                 if job is not None:
                     with self._lock:
@@ -243,7 +243,10 @@ class Preparations:
         with self._lock:
             living = frozenset(self._living)
         for field in names:
-            self._preparers[field].left(living)
+            try:
+                self._preparers[field].left(living)
+            except Exception:  # of a preparer: replicas wait for what is prepared all the same
+                log.exception("what was prepared was not cleaned up", extra={"field": field})
 
     def _serve(self, job: Preparation) -> None:
         """Prepare something, and let those that wait for it go on, or say why there is nothing."""

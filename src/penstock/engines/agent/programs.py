@@ -134,11 +134,14 @@ class Programs:
         self._journal.write(JournalLine(key, "forgotten"))
 
     def end_former(self) -> None:
-        """Kill what a former worker was running. In a thread."""
-        for known in self._left:
+        """Kill what a former worker was running; what cannot be ended stays in the journal. In a thread."""
+        left, self._left = self._left, []
+        for known in left:
             leader = Process(known.pid, known.ticks) if known.pid else None
-            self._end(known.key, self._containment.box(self._name(known.key), known.limits, leader))
-        self._left = []
+            try:
+                self._end(known.key, self._containment.box(self._name(known.key), known.limits, leader))
+            except OSError:
+                log.exception("a program of a former worker was not ended", extra={"key": str(known.key)})
 
 
 def _follow(pid: int, output: int, said: Callable[[bytes], None], asked_to_end: Callable[[], bool]) -> Ended | None:

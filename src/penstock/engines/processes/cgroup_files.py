@@ -1,6 +1,5 @@
 """Control files of groups, as both versions of control groups have them: reading, writing, members, removal."""
 
-import contextlib
 import errno
 import os
 from collections.abc import Iterable
@@ -45,9 +44,12 @@ def number(path: Path) -> int | None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a control file; if this kernel lacks it, the limit is not enforced."""
-    with contextlib.suppress(FileNotFoundError, PermissionError):
+    """Write a control file; if this kernel lacks it, the limit is not enforced. A group that is gone needs none."""
+    try:
         path.write_text(text, encoding="ascii")
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENODEV, errno.EACCES, errno.EPERM):
+            raise
 
 
 def written(path: Path, text: str) -> bool:
