@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Response, sync_playwright
+from playwright.sync_api import TimeoutError as NoneInTime
 
 from penstock.client import Client
 from penstock.testing.server import InProcessServer
@@ -130,6 +131,15 @@ class Viewer:
     def settle(self) -> None:
         self.page.locator("main :is(h1, .empty, .problem):not([data-former])").first.wait_for()
         self.page.locator("main .loading").first.wait_for(state="detached", timeout=20_000)
+
+    def quiet(self) -> None:
+        """Wait until what has happened so far is shown: changes come within half a second, and are asked for then."""
+        for _ in range(100):
+            try:
+                self.page.wait_for_event("request", timeout=1_500)
+            except NoneInTime:
+                return
+        raise AssertionError("the page goes on asking")
 
     def shot(self, name: str) -> None:
         """Let canvases be drawn, and keep a screenshot where there is a folder for it."""

@@ -33,6 +33,7 @@ def test_a_page_accepts_a_shared_answer_after_a_change_of_others_and_none_after_
     with one.page.expect_request(attempts):
         one.open(f"/jobs/{job}")
     assert SHARED not in first[0].headers.get("cache-control", "")
+    one.quiet()
     one.page.evaluate(CLOCK)
     with one.page.expect_request(attempts) as followed:
         edited(world, job, 200)
@@ -48,6 +49,7 @@ def test_a_page_accepts_a_shared_answer_after_a_change_of_others_and_none_after_
 def test_a_page_asks_again_where_the_shared_answer_may_be_from_before_the_change(world, viewer, job):
     one, times, shown = viewer("admin"), [], asks(f"/jobs/{job}")
     one.open(f"/jobs/{job}")
+    one.quiet()
     one.page.evaluate(CLOCK)
 
     def aged(route):
