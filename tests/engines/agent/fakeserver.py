@@ -158,6 +158,7 @@ class FakeServer:
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self.engine.stop)
         sweep(self.data.root)
+        until(lambda: not self.engine._connections, "every connection has ended")
         asyncio.run_coroutine_threadsafe(asyncio.sleep(0.05), self._loop).result(5)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)

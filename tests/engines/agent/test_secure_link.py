@@ -171,6 +171,14 @@ def test_who_says_no_hello_is_dropped(server, monkeypatch):
     assert Speaker(server, server.data.node_certificate("n1")).link.recv(10) == b""
 
 
+def test_a_server_that_stops_closes_connections_without_a_hello_too(server, monkeypatch):
+    monkeypatch.setattr(link, "HELLO_S", 600)
+    speaker = Speaker(server, server.data.node_certificate("n1"))
+    until(lambda: server.engine._connections, "the server has the connection")
+    server.engine.stop()
+    assert speaker.link.recv(10) == b""
+
+
 def test_connections_over_the_limit_are_closed(server, monkeypatch):
     monkeypatch.setattr(link, "CONNECTIONS_MAX", 1)
     first, second = (Speaker(server, server.data.node_certificate(name)) for name in ("n1", "n2"))

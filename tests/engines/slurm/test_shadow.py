@@ -99,14 +99,14 @@ def test_a_job_that_slurm_puts_back_waits_again_as_the_same_job(shadow):
         said = slurm.run("squeue", "-h", "-j", str(job), "-o", "%T %r").strip()
         if said == "PENDING BeginTime":
             slurm.run("scontrol", "update", f"jobid={job}", "StartTime=now")
-        return said.startswith("RUNNING")
+        return not said or said.startswith("RUNNING")  # nothing: its second attempt has ended, too
 
     try:
         until(f"job {job} runs again", runs_again, wait_s=2 * START_WAIT_S, every_s=1)
     except AssertionError as error:
         raise AssertionError(f"{error}: {said}\n{slurm.run('sinfo', '-N', '-l')}") from None
     settled(shadow)
-    assert shadow.jobs()[str(job)].attempt.number == 2
+    assert shadow.jobs()[str(job)].attempt.number == 2, slurm.run("scontrol", "show", "job", str(job))
 
 
 def test_a_preempted_job_makes_room_as_slurm_decides(shadow):

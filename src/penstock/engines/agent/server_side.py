@@ -189,7 +189,7 @@ class AgentLinks:
         self._events: EngineEvents | None = None
         self._sessions: dict[NodeName, AgentConnection] = {}
         self._last = 0
-        self._open = 0
+        self._connections: set[AgentConnection] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
 
@@ -229,7 +229,8 @@ class AgentLinks:
             threads.shutdown(wait=False, cancel_futures=True)
         if self._server is not None:
             self._server.close()
-        self._hang_up_here()
+        for connection in self._connections:  # those that have said no hello, too
+            connection.close()
 
     def _hang_up_here(self) -> None:
         for session in self._sessions.values():
@@ -256,21 +257,21 @@ class AgentLinks:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._last += 1
-        self._open += 1
         certified = tls.node_of(writer.get_extra_info("peercert"))
         session = AgentConnection(self._last, certified, writer, self._unseal, self._peers)
+        self._connections.add(session)
         _notice_silence(writer)
         late = asyncio.get_running_loop().call_later(HELLO_S, session.close_unless_known)
         deframer = protocol.Deframer(protocol.HELLO_MAX_BYTES)
         try:
-            while self._open <= CONNECTIONS_MAX and (data := await reader.read(1 << 18)):
+            while len(self._connections) <= CONNECTIONS_MAX and (data := await reader.read(1 << 18)):
                 for body in deframer.feed(data):
                     self._on_message(protocol.decode_to_server(body), session)
                     deframer.most_bytes = protocol.FRAME_MAX_BYTES if session.node else protocol.HELLO_MAX_BYTES
         except (protocol.ProtocolError, OSError) as error:
             log.info("agent connection ended", extra={"node": session.node, "problem": str(error)})
         finally:
-            self._open -= 1
+            self._connections.discard(session)
             late.cancel()
             session.close()
             if self._sessions.get(session.node) is session:
