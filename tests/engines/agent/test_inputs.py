@@ -24,6 +24,7 @@ from penstock.engines.agent.programs import Programs
 from penstock.engines.processes.paths import DataFolder
 from tests.engines.agent.builders import sessions, start
 from tests.engines.agent.webfiles import WebFiles
+from tests.server.harness import until
 
 DATA = bytes(range(256)) * 2_000
 
@@ -211,11 +212,14 @@ def test_what_no_replica_uses_leaves_when_it_is_too_much(node, web):
     assert (used / "a").read_bytes() == DATA
     node.parts.left(key(1))
     node.gets(4, small)
-    assert [one for one in (node.data.inputs("n1") / "own").glob("*/content") if one.stat().st_size > 2_000] == []
+    until(
+        lambda: not any(one.stat().st_size > 2_000 for one in (node.data.inputs("n1") / "own").glob("*/content")),
+        "it is removed",
+    )
 
 
 def test_a_full_disk_is_said_with_numbers(node, web, monkeypatch):
-    monkeypatch.setattr(module, "SPARE_BYTES", 2**62)
+    monkeypatch.setattr(kept, "SPARE_BYTES", 2**62)
     done = node.refused(1, Input("a", f"{web.url}/a.bin"))
     assert done.exit_code is None
     assert "left, an input has 500 KiB" in done.problem

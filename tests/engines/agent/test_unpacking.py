@@ -21,6 +21,7 @@ from penstock.engines.agent.programs import Programs
 from penstock.engines.agent.protocol import PART_BYTES, AgentFetch, ServerPart
 from penstock.engines.processes.paths import DataFolder
 from tests.engines.agent.builders import sessions, start
+from tests.server.harness import until
 
 TEXT, LARGE = b"print('hello')\n", os.urandom(2_500_000)
 
@@ -225,7 +226,7 @@ def test_what_a_crash_left_half_unpacked_is_removed(node):
         (node.data.unpacked("n1") / home / "half").mkdir(parents=True)
         (node.data.unpacked("n1") / home / "half" / "x").write_text("x")
     tree = node.tree(Source(*PROJECT))
-    assert left(node) == [tree]
+    until(lambda: left(node) == [tree], "what was left is removed")
 
 
 def test_old_trees_go_unless_a_replica_has_them(node, monkeypatch):
@@ -235,7 +236,8 @@ def test_old_trees_go_unless_a_replica_has_them(node, monkeypatch):
     gone = node.tree(unused, 2)
     node.folders.left(key(2))
     node.tree(used, 3)
-    assert (first.exists(), gone.exists()) == (True, False)
+    until(lambda: not gone.exists(), "the unused tree goes")
+    assert first.exists()
 
 
 def test_beyond_its_room_the_longest_unused_trees_go(node, monkeypatch):
@@ -245,7 +247,7 @@ def test_beyond_its_room_the_longest_unused_trees_go(node, monkeypatch):
         trees.append(node.tree(Source(file(name, TEXT)), job))
         node.folders.left(key(job))
     node.tree(Source(file("d", TEXT)), 9)
-    assert [tree.exists() for tree in trees] == [False, False, True]
+    until(lambda: [tree.exists() for tree in trees] == [False, False, True], "the longest unused trees go")
 
 
 def test_a_question_lost_with_its_connection_is_asked_again(node):

@@ -12,10 +12,7 @@ import hashlib
 import logging
 import os
 import secrets
-import shutil
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 
@@ -27,7 +24,7 @@ from penstock.core.model.jobs import Input
 from penstock.core.model.quantities import format_size
 from penstock.core.model.words import counted
 from penstock.engines.agent.inputlink import Failed, InputLink, Remote, RemoteFile
-from penstock.engines.agent.kept import KeptTrees
+from penstock.engines.agent.kept import KeptTrees, make_room
 from penstock.engines.agent.preparation import Contribution, NotPrepared, Preparation, Preparer
 from penstock.engines.processes.accounts import account_of
 from penstock.engines.processes.paths import DataFolder
@@ -43,8 +40,6 @@ PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 CHANGES_MAX = 3
 """How often an input may change while it is fetched."""
 SAY_EVERY_S = 10.0
-SPARE_BYTES = 2**30
-"""Of the disk, left to others."""
 PASSED = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH")
 """Of the agent's environment, to the program that fetches: what it needs to start."""
 
@@ -54,11 +49,7 @@ class InputsPreparer(Preparer):
 
     def __init__(self, data: DataFolder, node: str) -> None:
         self._trees = KeptTrees(data.inputs(node), data.node(node) / "inputs.json", lasting=True)
-        self._lock = threading.Lock()
         self._bounds: Inputs | None = None
-        self._users: Counter[str] = Counter()
-        """Replicas that wait for inputs now."""
-        self._living: frozenset[str] = frozenset()
         self._used: dict[str, list[Path]] = {}
         """The inputs in each folder of links."""
 
@@ -71,18 +62,12 @@ class InputsPreparer(Preparer):
         """Fetch the inputs of a job. Raises: NotPrepared; Cancelled; OSError."""
         wanted = job.order.inputs
         assert wanted is not None
-        with self._lock:
-            self._bounds = wanted
-            self._users.update(job.users)
-        try:
-            with contextlib.closing(_Fetch(self._trees, job, wanted, self._make_room)) as fetch:
-                found = {one.path: fetch.path_of(one) for one in wanted.items}
-            name = digest("view", sorted((path, str(at)) for path, at in found.items()))
-            used = sorted({at.parent for at in found.values()})
-            view, _ = self._trees.get(name, job.account, job.users, lambda root: _link_all(root, found))
-        finally:
-            with self._lock:
-                self._users.subtract(job.users)
+        self._bounds = wanted
+        with contextlib.closing(_Fetch(self._trees, job, wanted, lambda: self._clean(0, job.living()))) as fetch:
+            found = {one.path: fetch.path_of(one) for one in wanted.items}
+        name = digest("view", sorted((path, str(at)) for path, at in found.items()))
+        used = sorted({at.parent for at in found.values()})
+        view, _ = self._trees.get(name, job.account, job.users, lambda root: _link_all(root, found))
         self._used[str(view)] = used
         return Contribution(env=((FOLDER, str(view)),))
 
@@ -94,35 +79,21 @@ class InputsPreparer(Preparer):
 
     def left(self, living: Set[str]) -> None:
         """Remove what no replica uses any more, where it is old or too much."""
-        self._living = frozenset(living)
-        self._clean(None)
+        if self._bounds is not None:
+            self._clean(self._bounds.kept_bytes, living)
 
-    def _clean(self, kept_bytes: int | None) -> None:
-        with self._lock:
-            users, bounds = self._living | {user for user, count in self._users.items() if count > 0}, self._bounds
+    def _clean(self, kept_bytes: int, living: Set[str]) -> None:
+        bounds = self._bounds
         if bounds is not None:
-            most = bounds.kept_bytes if kept_bytes is None else kept_bytes
-            for path in self._trees.clean(users, kept_s=bounds.kept_ms / 1000, kept_bytes=most):
+            for path in self._trees.clean(living, kept_s=bounds.kept_ms / 1000, kept_bytes=kept_bytes):
                 log.info("an input was removed", extra={"path": str(path)})
-
-    def _make_room(self, size: int, path: Path) -> None:
-        """Make room for an input, if need be by removing all that nothing uses. Raises: NotPrepared."""
-        for last in (False, True):
-            free = shutil.disk_usage(path).free
-            if size + SPARE_BYTES <= free:
-                return
-            if last:
-                raise NotPrepared(f"the node's disk has {format_size(free)} left, an input has {format_size(size)}")
-            self._clean(0)
 
 
 class _Fetch:
     """The inputs of one job."""
 
-    def __init__(
-        self, trees: KeptTrees, job: Preparation, wanted: Inputs, make_room: Callable[[int, Path], None]
-    ) -> None:
-        self._trees, self._job, self._wanted, self._make_room = trees, job, wanted, make_room
+    def __init__(self, trees: KeptTrees, job: Preparation, wanted: Inputs, clean: Callable[[], None]) -> None:
+        self._trees, self._job, self._wanted, self._clean = trees, job, wanted, clean
         self._link: InputLink | None = None
 
     def close(self) -> None:
@@ -210,7 +181,7 @@ class _Fetch:
 
     def fill(self, one: Input, remote: Remote, root: Path) -> int:
         """Fetch an input into a folder; return its size (bytes). Raises: NotPrepared; OSError; _Changed."""
-        self._make_room(sum(max(0, file.size) for file in remote.files), root)
+        make_room(sum(max(0, file.size) for file in remote.files), root, "an input", self._clean)
         progress = _Progress(one, remote, self._job.say)
         content = root / CONTENT
         if remote.folder:

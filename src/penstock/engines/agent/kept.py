@@ -7,18 +7,24 @@ belong to one boot of it, but for those that were on the disk before they counte
 """
 
 import contextlib
+import hashlib
 import logging
 import os
 import secrets
+import shutil
+import stat
 import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
-from penstock.engines.agent import unpacked
+from penstock.core.model.quantities import format_size
+from penstock.engines.agent.preparation import NotPrepared
+from penstock.engines.processes import account_files
 from penstock.engines.processes.accounts import account_of, private
 from penstock.engines.processes.procfs import boot_id
 from penstock.privatefiles import PASSED, write_whole
@@ -31,41 +37,69 @@ UNFINISHED = ".unfinished"
 """The folder, beside those of accounts, in which trees are made that the agent itself fills."""
 NAME_SHOWN = 32
 """Characters of a name in that of its folder."""
+LEFT_MAX = 10_000
+"""Entries of one account's folder that are looked at for what a former worker has left."""
+WALKS_AT_ONCE = 2
+"""Trees that are walked at once: what walks them keeps the agent's loop waiting now and then."""
+SPARE_BYTES = 2**30
+"""Of the disk, left to the log and to others."""
+
+_walking = threading.Semaphore(WALKS_AT_ONCE)
 
 
-def owned(folder: Path, account: str) -> Path:
-    """Return a folder, created where missing, that an account owns and nobody else can pass."""
-    private(folder)
-    if account:
-        user = account_of(account)
-        os.chown(folder, user.uid, user.gid, follow_symlinks=False)
-    return folder
+def owned(folder: Path, account: str, mode: int = 0o700) -> Path:
+    """Return a folder in one of the agent's, created where missing, that an account owns and nobody else can pass."""
+    user = account_of(account) if account else None
+    return account_files.make_folder(folder, mode, user.uid if user else -1, user.gid if user else -1)
 
 
 def size_of(root: Path) -> int:
-    """Return what the files of a tree take (bytes), each once. Links are not followed."""
-    seen: set[tuple[int, int]] = set()
+    """Return what the files of a tree take (bytes), each once. Links are not followed. Raises: OSError."""
+    several: set[tuple[int, int]] = set()
     total = 0
-    for where, _, names in os.walk(root):
-        for name in names:
-            with contextlib.suppress(OSError):
-                about = os.lstat(os.path.join(where, name))
-                total += 0 if (about.st_dev, about.st_ino) in seen else about.st_blocks * 512
-                seen.add((about.st_dev, about.st_ino))
+    with _walking, account_files.folder(root) as tree:
+        for _, about in account_files.walk(tree):
+            if stat.S_ISDIR(about.st_mode) or (about.st_dev, about.st_ino) in several:
+                continue
+            total += about.st_blocks * 512
+            if about.st_nlink > 1:
+                several.add((about.st_dev, about.st_ino))
     return total
 
 
-def _move(made: Path, path: Path) -> None:
-    """Rename a tree. Who is not root needs the right to write it, for its parent changes.
+def state_of(tree: int) -> str:
+    """Return a digest of what the kernel says of all entries of a tree. Raises: OSError."""
+    found = hashlib.sha256()
+    with _walking:
+        for path, about in account_files.walk(tree):
+            of = (about.st_ino, about.st_mode, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+            found.update(os.fsencode(path) + b"\0" + repr(of).encode())
+    return found.hexdigest()
 
-    Root needs no right, and must not change modes where an account may have put a link meanwhile.
+
+def make_room(size: int, path: Path, what: str, clean: Callable[[], object]) -> None:
+    """Make room for `size` bytes in a folder, if need be by `clean`. Raises: NotPrepared; OSError."""
+    for last in (False, True):
+        free = shutil.disk_usage(path).free
+        if size + SPARE_BYTES <= free:
+            return
+        if last:
+            raise NotPrepared(f"the node's disk has {format_size(free)} left, {what} has {format_size(size)}")
+        clean()
+
+
+def _move(name: str, new: str, within: int, home: int) -> None:
+    """Rename a tree of a folder of the agent's into the home of an account, under a new name. Raises: OSError.
+
+    Who is not root needs the right to write it, for its parent changes.
     """
-    mode = made.stat().st_mode
-    if os.geteuid() != 0:
-        made.chmod(mode | 0o200)
-    made.rename(path)
-    if os.geteuid() != 0:
-        path.chmod(mode)
+    with account_files.folder(name, within) as made:
+        mode = stat.S_IMODE(os.fstat(made).st_mode)
+        if os.geteuid() != 0:
+            os.fchmod(made, mode | 0o200)
+        os.rename(name, new, src_dir_fd=within, dst_dir_fd=home)
+        if os.geteuid() != 0:
+            os.fchmod(made, mode)
 
 
 def unwritten(account: str) -> tuple[tuple[str, str], ...]:
@@ -106,6 +140,10 @@ class KeptTrees:
         self._boot = _any_boot if lasting else boot_id
         self._lock = threading.Lock()
         """Of the trees and their notes: held for moments."""
+        self._swept = False
+        """What a former worker has left is removed."""
+        self._begun: set[str] = set()
+        """Where trees are being made."""
         self._making = weakref.WeakValueDictionary[tuple[str, str], threading.Lock]()
         """Held by who makes a tree; kept while somebody waits for it."""
         self._trees: list[Tree] | None = None
@@ -133,31 +171,50 @@ class KeptTrees:
             if found:
                 self._mark(found[-1], users)
         for tree in found[-1:]:  # that before it was changed already
-            with contextlib.suppress(OSError):
-                if unpacked.state_of(Path(tree.path)) == tree.state:
+            with contextlib.suppress(OSError), self.opened(Path(tree.path)) as opened:
+                if state_of(opened) == tree.state:
                     return Path(tree.path)
             log.warning("a folder that was kept has changed, and is made anew", extra={"path": tree.path})
         return None
 
+    @contextlib.contextmanager
+    def opened(self, path: Path) -> Iterator[int]:
+        """Hold a tree open by its descriptor. Raises: OSError where something else has been put in its place."""
+        with account_files.folder(path.parent) as home, account_files.folder(path.name, home) as tree:
+            yield tree
+
     def _make(self, name: str, account: str, users: Sequence[str], fill: Callable[[Path], int]) -> Path:
-        home = self._home(account)
+        """Make a tree. It begins in a folder of the agent's own, where no account can rename it."""
         mark = secrets.token_hex(4)
-        path = home / f"{name[:NAME_SHOWN]}.{mark}"
-        making = path if self._in_place else private(self._base / UNFINISHED) / mark
-        making.mkdir(0o700)
-        try:
-            if self._in_place:
-                owned(making, account)
-            size = fill(making)
-            if not self._in_place:
-                _move(making, path)
-        except BaseException:
-            unpacked.remove(making)
-            raise
-        tree = Tree(str(path), name, account, self._boot(), unpacked.state_of(path), size)
+        new = f"{name[:NAME_SHOWN]}.{mark}"
+        home_path = self._home(account)
+        path, unfinished = home_path / new, private(self._base / UNFINISHED)
+        begun = {str(path), str(unfinished / mark)}
         with self._lock:
-            self._all().append(tree)
-            self._mark(tree, users)
+            self._begun |= begun
+        with account_files.folder(home_path) as home, account_files.folder(unfinished) as making:
+            try:
+                if self._in_place:
+                    owned(unfinished / mark, account)
+                    _move(mark, new, making, home)
+                    size = fill(path)
+                else:
+                    account_files.make_folder(unfinished / mark)
+                    size = fill(unfinished / mark)
+                    _move(mark, new, making, home)
+                with account_files.folder(new, home) as tree:
+                    state = state_of(tree)
+            except BaseException:
+                account_files.remove(mark, making)
+                account_files.remove(new, home)
+                with self._lock:
+                    self._begun -= begun
+                raise
+        tree_made = Tree(str(path), name, account, self._boot(), state, size)
+        with self._lock:
+            self._begun -= begun
+            self._all().append(tree_made)
+            self._mark(tree_made, users)
         return path
 
     def mark(self, path: Path, users: Sequence[str]) -> None:
@@ -189,9 +246,11 @@ class KeptTrees:
                     gone.append(tree)
             if gone:
                 self._write_notes()
-        for tree in gone:
-            unpacked.remove(Path(tree.path))
-            yield Path(tree.path)
+        for path in (*self._left_by_former(), *(Path(tree.path) for tree in gone)):
+            with contextlib.suppress(OSError), account_files.folder(path.parent) as home:
+                if not account_files.remove(path.name, home):
+                    log.warning("a folder was not removed", extra={"path": str(path)})
+            yield path
 
     def paths(self) -> list[Path]:
         """Return all trees."""
@@ -201,33 +260,38 @@ class KeptTrees:
     def _home(self, account: str) -> Path:
         """Return the folder of an account's trees: that account alone can pass it.
 
-        It owns the folder, so it may move what is there: the agent, which may be root, writes nothing in it.
+        It owns the folder, so it may move what is there: the agent, which may be root, reaches it by descriptor only.
         """
         private(self._base.parent, PASSED)
         private(self._base, PASSED)
-        home = owned(self._base / (account or OWN), account)
-        if account:
-            home.chmod(0o500)
-        return home
+        return owned(self._base / (account or OWN), account, 0o500 if account else 0o700)
 
     def _mark(self, tree: Tree, users: Iterable[str]) -> None:
         tree.used_s, tree.users = time.time(), list(dict.fromkeys([*tree.users, *users]))
         self._write_notes()
 
     def _all(self) -> list[Tree]:
-        """Return the trees. At first those that a former worker has noted; what it has not noted is removed."""
+        """Return the trees; at first those that a former worker has noted."""
         if self._trees is None:
             try:
                 self._trees = msgspec.json.decode(self._notes.read_bytes(), type=list[Tree])
             except (OSError, msgspec.MsgspecError):
                 self._trees = []
-            noted = {tree.path for tree in self._trees}
-            with contextlib.suppress(OSError):
-                for home in self._base.iterdir():
-                    for path in home.iterdir():
-                        if str(path) not in noted:
-                            unpacked.remove(path)
         return self._trees
+
+    def _left_by_former(self) -> list[Path]:
+        """Return, once, what a former worker has left and not noted: nothing uses it."""
+        if self._swept:
+            return []
+        self._swept = True
+        found: list[Path] = []
+        with contextlib.suppress(OSError):
+            for home in sorted(self._base.iterdir()):
+                with contextlib.suppress(OSError), account_files.folder(home) as opened, os.scandir(opened) as entries:
+                    found += [home / entry.name for entry in islice(entries, LEFT_MAX)]
+        with self._lock:
+            known = {tree.path for tree in self._all()} | self._begun
+        return [path for path in found if str(path) not in known]
 
     def _write_notes(self) -> None:
         write_whole(self._notes, msgspec.json.encode(self._trees), synced=False)

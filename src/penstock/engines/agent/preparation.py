@@ -99,7 +99,7 @@ class Preparer(abc.ABC):
         return
 
     def left(self, living: AbstractSet[str]) -> None:
-        """Clean up what none of these replicas can use any more. In a thread; also before the first `prepare`."""
+        """Clean up what none of these replicas can use any more. In a thread, beside others."""
         return
 
 
@@ -113,6 +113,10 @@ class Preparing(Protocol):
 
     def waiting_for(self, job: "Preparation") -> Sequence[ReplicaKey]:
         """Return the replicas that wait for something."""
+        ...
+
+    def living(self) -> AbstractSet[str]:
+        """Return the replicas that may use something that was prepared, those that wait among them."""
         ...
 
     def first_of_jobs(self, job: "Preparation") -> Iterable[StartReplica]:
@@ -152,6 +156,10 @@ class Preparation:
     def users(self) -> tuple[str, ...]:
         """Return the replicas that wait now."""
         return tuple(map(str, self._parts.waiting_for(self)))
+
+    def living(self) -> AbstractSet[str]:
+        """Return the replicas whose things have to stay, of all jobs."""
+        return self._parts.living()
 
     def check(self) -> None:
         """Raises: Cancelled when all replicas that waited were stopped; NotPrepared when its time is over."""

@@ -86,8 +86,7 @@ class Preparations:
         self.says_anew = False
         """A preparer has found out something that the server is told when the node introduces itself."""
         self._beginning = threading.Lock()
-        self._begun: set[str] = set()
-        """Fields whose preparer has cleaned up what a former worker left."""
+        self._begun = False
 
     # On the agent's loop.
 
@@ -192,6 +191,10 @@ class Preparations:
         with self._lock:
             return sorted(job.waiting)
 
+    def living(self) -> frozenset[str]:
+        with self._lock:
+            return frozenset(self._living)
+
     def first_of_jobs(self, job: Preparation) -> list[StartReplica]:
         first: dict[JobId, StartReplica] = {}
         with self._lock:
@@ -218,33 +221,31 @@ class Preparations:
                     self._threads -= 1
                     return
             try:
-                self._begin(job.wanted.field if job is not None else "")
+                self._begin()
                 if job is not None:
                     self._serve(job)
-                self._clean([job.wanted.field] if job is not None else list(self._preparers))
+                else:
+                    self._clean()
             except Exception:  # the top of the thread: other preparations go on
                 log.exception("a preparation was left half done")
             finally:
                 if job is not None:
                     with self._lock:
                         self._serving[job.account] -= 1
+                    self.clean()
 
-    def _begin(self, field: str) -> None:
-        """End and clean up what a former worker left, once."""
+    def _begin(self) -> None:
+        """End what a former worker was running, once: until then nothing is prepared."""
         with self._beginning:
-            if "" not in self._begun:
+            if not self._begun:
                 self.programs.end_former()
-                self._begun.add("")
-            if field not in self._begun:
-                self._begun.add(field)
-                self._clean([field])
+                self._begun = True
 
-    def _clean(self, names: Iterable[str]) -> None:
-        with self._lock:
-            living = frozenset(self._living)
-        for field in names:
+    def _clean(self) -> None:
+        """Clean up, on nobody's account: what a job's account has made can take its time to remove."""
+        for field, preparer in list(self._preparers.items()):
             try:
-                self._preparers[field].left(living)
+                preparer.left(self.living())
             except Exception:  # of a preparer: replicas wait for what is prepared all the same
                 log.exception("what was prepared was not cleaned up", extra={"field": field})
 

@@ -122,9 +122,9 @@ class Programs:
     def _name(self, key: ReplicaKey) -> str:
         return f"{self._folder.name}.{key}"
 
-    def _end(self, key: ReplicaKey, box: Box) -> None:
+    def _end(self, key: ReplicaKey, box: Box, deadline: float | None = None) -> None:
         """Kill what is left of a program, and forget it once nothing is."""
-        deadline = time.monotonic() + KILL_WAIT_S
+        deadline = deadline if deadline is not None else time.monotonic() + KILL_WAIT_S
         while not kill_inside(box):
             if time.monotonic() > deadline:
                 log.error("a program that prepared something cannot be killed", extra={"key": str(key)})
@@ -136,10 +136,11 @@ class Programs:
     def end_former(self) -> None:
         """Kill what a former worker was running; what cannot be ended stays in the journal. In a thread."""
         left, self._left = self._left, []
+        deadline = time.monotonic() + KILL_WAIT_S  # of all together: jobs of others wait for it
         for known in left:
             leader = Process(known.pid, known.ticks) if known.pid else None
             try:
-                self._end(known.key, self._containment.box(self._name(known.key), known.limits, leader))
+                self._end(known.key, self._containment.box(self._name(known.key), known.limits, leader), deadline)
             except OSError:
                 log.exception("a program of a former worker was not ended", extra={"key": str(known.key)})
 

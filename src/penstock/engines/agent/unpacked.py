@@ -1,13 +1,8 @@
-"""The files of an unpacked snapshot: made, read, compared and removed."""
+"""The files of an unpacked snapshot, made in a folder of the agent's own."""
 
-import contextlib
-import hashlib
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
-
-import msgspec
 
 from penstock.core.model import folder_snapshots as fs
 
@@ -46,20 +41,6 @@ def write(path: Path, offset: int, data: bytes) -> None:
         os.close(descriptor)
 
 
-def read(path: Path, offset: int, size: int) -> bytes:
-    """Return a piece of a file; less, or nothing, where it cannot be read."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.pread(descriptor, size, offset)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
-
-
 def complete(root: Path, files: fs.Files, folders: Sequence[Path]) -> None:
     """Add what has no content, and take the right to write away."""
     for one in files:
@@ -71,31 +52,3 @@ def complete(root: Path, files: fs.Files, folders: Sequence[Path]) -> None:
         (root / one.path).chmod(0o555 if one.kind == "program" else 0o444)
     for folder in (*reversed(folders), root):
         folder.chmod(0o555)
-
-
-def remove(path: Path) -> None:
-    """Remove a tree. Its folders may not be written, which root need not mind: and it must not change modes in a folder
-    that another account can put links into."""
-    if os.geteuid() != 0:
-        with contextlib.suppress(OSError):
-            path.chmod(0o700)
-        for where, folders, _ in os.walk(path):
-            for name in folders:
-                with contextlib.suppress(OSError):
-                    if not (Path(where) / name).is_symlink():
-                        (Path(where) / name).chmod(0o700)
-    shutil.rmtree(path, ignore_errors=True)
-
-
-def state_of(root: Path) -> str:
-    """Return a digest of what the kernel says of all entries of a tree. Raises: OSError."""
-    found = []
-    for where, folders, names in os.walk(root, onerror=_raise):
-        for path in (where, *(os.path.join(where, name) for name in (*names, *folders))):
-            about = os.lstat(path)
-            found.append((path, about.st_ino, about.st_mode, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
-    return hashlib.sha256(msgspec.msgpack.encode(sorted(found))).hexdigest()
-
-
-def _raise(error: OSError) -> None:
-    raise error

@@ -5,6 +5,7 @@ while it has not changed (`kept.py`).
 """
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
@@ -13,9 +14,10 @@ from penstock.core.messages.orders import StartReplica
 from penstock.core.model import folder_snapshots as fs
 from penstock.core.model.errors import PenstockError
 from penstock.engines.agent import unpacked
-from penstock.engines.agent.kept import KeptTrees, unwritten
+from penstock.engines.agent.kept import KeptTrees, make_room, unwritten
 from penstock.engines.agent.preparation import Contribution, Preparation, Preparer
 from penstock.engines.agent.protocol import PART_BYTES, WANTED_MAX, AgentFetch
+from penstock.engines.processes import account_files
 from penstock.engines.processes.accounts import private
 from penstock.engines.processes.paths import DataFolder
 from penstock.privatefiles import write_whole
@@ -54,7 +56,9 @@ class UnpackedFolders(Preparer):
         snapshot = job.order.snapshot
 
         def fill(folder: Path) -> int:
-            files = self._filled(folder, snapshot, job)
+            files = self._files(job, snapshot)
+            make_room(fs.total_bytes(files), folder, "its folder", lambda: self._clean(0, job.living()))
+            self._fill(folder, snapshot, job, files)
             lists[0] = fs.encoded(files)
             return fs.total_bytes(files)
 
@@ -71,19 +75,20 @@ class UnpackedFolders(Preparer):
 
     def left(self, living: Set[str]) -> None:
         """Remove old trees, and lists of trees that are not there."""
-        for path in self._trees.clean(living, kept_s=KEPT_S, kept_bytes=KEPT_BYTES):
+        self._clean(KEPT_BYTES, living)
+
+    def _clean(self, kept_bytes: int, living: Set[str]) -> None:
+        for path in self._trees.clean(living, kept_s=KEPT_S, kept_bytes=kept_bytes):
             (self._lists / path.name).unlink(missing_ok=True)
 
-    def _filled(self, folder: Path, snapshot: str, job: Preparation) -> fs.Files:
-        """Fetch and unpack a snapshot into an empty folder. Raises: PenstockError; OSError; Cancelled."""
+    def _fill(self, folder: Path, snapshot: str, job: Preparation, files: fs.Files) -> None:
+        """Unpack a snapshot into an empty folder. Raises: PenstockError; OSError; Cancelled."""
         there = self._there(job.account)
-        files = self._files(job, snapshot)
         folders, places = unpacked.make_folders(folder, files), unpacked.places(files)
         for chunk, data in self._contents(job, snapshot, files, there):
             for inside, offset in places[chunk]:
                 unpacked.write(folder / inside, offset, data)
         unpacked.complete(folder, files, folders)
-        return files
 
     def _files(self, job: Preparation, snapshot: str) -> fs.Files:
         """Return the list of a snapshot's files. Raises: NotUnpacked; Cancelled."""
@@ -101,17 +106,27 @@ class UnpackedFolders(Preparer):
             raise NotUnpacked(f"the snapshot {problem}")
         return files
 
-    def _there(self, account: str) -> dict[bytes, tuple[Path, int]]:
-        """Return where chunks of the account's latest trees are: files, and offsets (bytes) in them."""
-        found: dict[bytes, tuple[Path, int]] = {}
+    def _there(self, account: str) -> dict[bytes, tuple[Path, str, int]]:
+        """Return where chunks of the account's latest trees are: trees, files in them, and offsets (bytes) in these."""
+        found: dict[bytes, tuple[Path, str, int]] = {}
         for root in self._trees.latest(account, LOOKED_IN):
             with contextlib.suppress(OSError, PenstockError):
                 files = fs.decoded((self._lists / root.name).read_bytes())
-                found |= {chunk: (root / path, at) for chunk, ((path, at), *_) in unpacked.places(files).items()}
+                found |= {chunk: (root, path, at) for chunk, ((path, at), *_) in unpacked.places(files).items()}
         return found
 
+    def _read(self, root: Path, path: str, offset: int, size: int) -> bytes:
+        """Return a piece of a file of a tree; less, or nothing, where it cannot be read."""
+        with contextlib.suppress(OSError), self._trees.opened(root) as tree:
+            descriptor = account_files.plain_file(path, within=tree)
+            try:
+                return os.pread(descriptor, size, offset)
+            finally:
+                os.close(descriptor)
+        return b""
+
     def _contents(
-        self, job: Preparation, snapshot: str, files: fs.Files, there: Mapping[bytes, tuple[Path, int]]
+        self, job: Preparation, snapshot: str, files: fs.Files, there: Mapping[bytes, tuple[Path, str, int]]
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yield all chunks with their hashes, each once: those of former trees, then what the server sends.
 
@@ -121,7 +136,7 @@ class UnpackedFolders(Preparer):
         sizes = {chunk: size for one in files for chunk, size in zip(one.chunks, fs.sizes_of(one), strict=True)}
         missing = []
         for number, chunk in enumerate(hashes):
-            data = unpacked.read(*there[chunk], sizes[chunk]) if chunk in there else b""
+            data = self._read(*there[chunk], sizes[chunk]) if chunk in there else b""
             if data and fs.chunk_hash(data) == chunk:
                 yield chunk, data
             else:

@@ -13,6 +13,7 @@ from penstock.core.messages.orders import Order, StartReplica
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.errors import nearest
 from penstock.core.model.ids import DEFAULT_TENANT, UserName
+from penstock.engines.processes import account_files
 from penstock.engines.processes.paths import DataFolder
 from penstock.privatefiles import PASSED
 
@@ -105,20 +106,14 @@ def hand_over(data: DataFolder, key: ReplicaKey, account: UserAccount) -> None:
 
     The job's own folder stays the agent's: a user who could replace files there could make the agent write elsewhere.
     """
-    data.job(key.job_id).chmod(PASSED)
-    for folder in (data.checkpoints(key.job_id), data.work(key.job_id)):
-        private(folder)
-        os.chown(folder, account.uid, account.gid, follow_symlinks=False)
-    report = os.open(data.report(key), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        os.fchown(report, account.uid, account.gid)
-    finally:
-        os.close(report)
+    with account_files.folder(data.job(key.job_id)) as own:
+        os.fchmod(own, PASSED)
+    for path in (data.checkpoints(key.job_id), data.work(key.job_id)):
+        account_files.make_folder(path, 0o700, account.uid, account.gid)
+    os.close(account_files.kept_file(data.report(key), os.O_WRONLY, account.uid, account.gid))
 
 
-def private(folder: Path, mode: int = 0o700) -> Path:
-    """Return a folder, created where missing, that is closed to others."""
-    folder.mkdir(mode=mode, parents=True, exist_ok=True)
-    if folder.stat().st_mode & 0o777 & ~mode:
-        folder.chmod(mode)
-    return folder
+def private(path: Path, mode: int = 0o700) -> Path:
+    """Return a folder of the agent's own, created where missing, that is closed to others."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return account_files.make_folder(path, mode)

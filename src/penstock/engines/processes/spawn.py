@@ -20,7 +20,7 @@ from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.resources import Device, DeviceAsk
 from penstock.devices.installed import visibility
-from penstock.engines.processes import run_as
+from penstock.engines.processes import account_files, run_as
 from penstock.engines.processes.accounts import UserAccount, account_of, hand_over, private
 from penstock.engines.processes.batches import batch_variables, make_told
 from penstock.engines.processes.jobfolders import prepare_folder
@@ -116,17 +116,10 @@ def open_output(data: DataFolder, order: StartReplica) -> int:
         folder.mkdir(0o700, exist_ok=True)
     if order.batch is not None:
         make_told(data, key, passed=account is not None)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    output = os.open(data.output(key), flags, 0o640)
-    try:
-        if account is not None:
-            hand_over(data, key, account)
-            os.fchown(output, account.uid, account.gid)  # so that /dev/stderr can be opened
-            os.fchmod(output, 0o600)  # its group may be that of all users
-    except OSError:
-        os.close(output)
-        raise
-    return output
+    if account is None:
+        return account_files.kept_file(data.output(key), os.O_WRONLY | os.O_APPEND, mode=0o640)
+    hand_over(data, key, account)  # and the output, so that /dev/stderr can be opened
+    return account_files.kept_file(data.output(key), os.O_WRONLY | os.O_APPEND, account.uid, account.gid)
 
 
 class Gated(NamedTuple):

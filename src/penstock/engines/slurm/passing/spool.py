@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank, is_node_name
+from penstock.engines.processes import account_files
 from penstock.engines.processes.accounts import account_of, private
 
 OWN = "own"
@@ -81,11 +82,9 @@ class Spool:
             return folder
         private(self.root, 0o711)
         private(folder, 0o711)  # stays the server's: no account can put another folder in its place
+        known = account_of(account) if account else None
         for part in PARTS:
-            private(folder / part)
-            if account:
-                known = account_of(account)
-                os.chown(folder / part, known.uid, known.gid, follow_symlinks=False)
+            account_files.make_folder(folder / part, 0o700, known.uid if known else -1, known.gid if known else -1)
         return folder
 
     def read(self, known: Container[str] = ()) -> Iterator[tuple[str, Started | Ended]]:
@@ -100,44 +99,42 @@ class Spool:
             named = [(_account(one.name), one.path) for one in folders if one.is_dir(follow_symlinks=False)]
         for account, path in named:
             found: list[str] = []
-            with contextlib.suppress(FileNotFoundError), os.scandir(f"{path}/news") as entries:
+            with (
+                contextlib.suppress(FileNotFoundError),
+                account_files.folder(f"{path}/news") as opened,
+                os.scandir(opened) as entries,
+            ):
                 found = [entry.name for entry in islice(entries, NEWS_MAX)]
             read = [one for name in found if name not in known and (one := _news(name)) is not None]
             yield from ((account, one) for one in sorted(read, key=lambda one: isinstance(one, Ended)))
 
     def withdraw(self, account: str, key: AttemptKey) -> bool:
         """Return whether an attempt will never run: it had not begun, and from now on cannot. Raises: OSError."""
-        claim = self.prepare(account) / "claims" / str(key)
-        try:
-            descriptor = os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        except FileExistsError:
-            return self.claimed(account, key) == WITHDRAWN
-        with os.fdopen(descriptor, "w") as file:
-            file.write(WITHDRAWN)
+        with account_files.folder(self.prepare(account) / "claims") as claims:
+            try:
+                account_files.write_new(str(key), WITHDRAWN.encode(), claims)
+            except FileExistsError:
+                return self.claimed(account, key) == WITHDRAWN
         return True
 
     def claimed(self, account: str, key: AttemptKey) -> str:
         """Return the number of the job that has an attempt, '' where none has, or none is known. Raises: OSError."""
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            descriptor = os.open(self.folder(account) / "claims" / str(key), flags)
+            descriptor = account_files.plain_file(self.folder(account) / "claims" / str(key))
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO):  # an account may leave anything there
+            if error.errno in (errno.ENOENT, errno.ELOOP):  # an account may leave anything there
                 return ""
             raise
         try:
             said = os.read(descriptor, CLAIM_MAX_BYTES).decode("ascii", "replace")
-        except IsADirectoryError:
-            return ""
         finally:
             os.close(descriptor)
         return said if said == WITHDRAWN or re.fullmatch(_NUMBER, said, re.ASCII) else ""
 
     def ask(self, account: str, key: ReplicaKey, *, kill: bool) -> None:
         """Leave a file that asks a replica to stop, or to be killed. Raises: OSError."""
-        path = self.prepare(account) / "stop" / f"{key}.{'kill' if kill else 'stop'}"
-        with contextlib.suppress(FileExistsError):  # the folder is the account's: what lies there is not followed
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        with account_files.folder(self.prepare(account) / "stop") as stops, contextlib.suppress(FileExistsError):
+            account_files.write_new(f"{key}.{'kill' if kill else 'stop'}", b"", stops, 0o600)
 
     def beat_ms(self, account: str, key: ReplicaKey) -> int:
         """Return when a replica showed last that it lives (of the storage's clock), 0 where it never did."""
@@ -147,21 +144,24 @@ class Spool:
 
     def forget(self, account: str, key: ReplicaKey, names: Iterable[str]) -> None:
         """Remove what a replica has said in these files, once its end is in the log; claims stay."""
-        folder = self.folder(account)
-        for name in names:
-            (folder / "news" / name).unlink(missing_ok=True)
-        for kind in ("stop", "kill"):
-            (folder / "stop" / f"{key}.{kind}").unlink(missing_ok=True)
-        (folder / "alive" / str(key)).unlink(missing_ok=True)
+        gone = {"news": list(names), "stop": [f"{key}.stop", f"{key}.kill"], "alive": [str(key)]}
+        for part, left in gone.items():
+            with contextlib.suppress(FileNotFoundError), account_files.folder(self.folder(account) / part) as opened:
+                for name in left:
+                    account_files.remove(name, opened)
 
     def sweep(self) -> None:
         """Remove what is old: claims, and what was said of attempts that nobody knows."""
         before = time.time() - CLAIMS_KEPT_S
-        for part in ("news/*.end.*", "hosts/*", "stop/*", "claims/*"):
-            for path in self.root.glob(f"*/{part}"):
-                with contextlib.suppress(OSError):
-                    if path.lstat().st_mtime < before:
-                        path.unlink()
+        for folder in self.root.glob("*"):
+            for part in ("news", "hosts", "stop", "claims"):
+                with contextlib.suppress(OSError), account_files.folder(folder / part) as opened:
+                    with os.scandir(opened) as entries:
+                        names = [one.name for one in islice(entries, NEWS_MAX) if part != "news" or ".end." in one.name]
+                    for name in names:
+                        with contextlib.suppress(OSError):
+                            if os.stat(name, dir_fd=opened, follow_symlinks=False).st_mtime < before:
+                                os.unlink(name, dir_fd=opened)
 
 
 def name_of(news: Started | Ended) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from penstock.core.messages.orders import StartReplica
 from penstock.core.model.ids import NodeName
 from penstock.devices.installed import visibility
+from penstock.engines.processes import account_files
 from penstock.engines.processes.accounts import account_of, hand_over, private
 from penstock.engines.processes.jobfolders import MARK_NAME, prepare_folder
 from penstock.engines.processes.paths import DataFolder
@@ -60,7 +61,7 @@ class Submitter:
         """Bring the marks of folders to disk, while sbatch is under way: one after the other they would take longer."""
         for replicas in elements:
             with contextlib.suppress(OSError):
-                descriptor = os.open(self._data.job(replicas[0].key.job_id) / MARK_NAME, os.O_RDONLY | os.O_NOFOLLOW)
+                descriptor = account_files.plain_file(self._data.job(replicas[0].key.job_id) / MARK_NAME)
                 try:
                     os.fsync(descriptor)
                 finally:
@@ -79,9 +80,10 @@ class Submitter:
         if hosts:
             key = first.key
             path = str(spool / "hosts" / f"{key.job_id}.{key.attempt}")
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-            with os.fdopen(descriptor, "w") as file:
-                file.write("".join(f"{name}\n" for name in hosts))
+            with account_files.folder(spool / "hosts") as own:
+                account_files.remove(os.path.basename(path), own)
+                text = "".join(f"{name}\n" for name in hosts).encode()
+                account_files.write_new(os.path.basename(path), text, own)
         return script_of(elements, str(spool), folders, variables), path
 
     def _folder(self, replicas: Sequence[StartReplica]) -> str:
@@ -97,9 +99,7 @@ class Submitter:
             account = account_of(first.account)
             for one in replicas:
                 hand_over(data, one.key, account)
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-                output = os.open(data.output(one.key), flags, 0o600)
-                os.fchown(output, account.uid, account.gid)
+                output = account_files.kept_file(data.output(one.key), os.O_WRONLY, account.uid, account.gid)
                 os.close(output)
         return str(folder)
 
