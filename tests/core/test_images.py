@@ -1,13 +1,18 @@
 """Images of jobs: how the field is read, and what of it a cluster allows."""
 
+import csv
+import posixpath
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.core.config.job import parse_request
 from penstock.core.lifecycle.images import closed_image
 from penstock.core.lifecycle.registering import believed
 from penstock.core.model.cluster import Settings
-from penstock.core.model.containers import ImageAsk, Mount
+from penstock.core.model.containers import ImageAsk, Mount, is_plain
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.node_faults import fault_of
 from penstock.core.model.selectors import accepted
@@ -68,8 +73,23 @@ def test_nothing_of_the_image_is_covered_by_the_workdir():
     assert read("a", workdir="/home/ana") == ImageAsk("a")
 
 
-def closed(image: ImageAsk, **settings) -> list[str]:
-    return [one.message for one in closed_image(Settings(**settings), image, "")]
+@pytest.mark.parametrize("folder", ["/home/x,source=/etc", "/home/a:b", "/home/../etc", '/home/a"b', "/home/a\nb"])
+def test_a_workdir_that_a_runtime_could_misread_is_refused(folder):
+    (problem,) = read("a", workdir=folder)
+    assert "the job has an image: no runtime mounts such a path safely" in problem
+
+
+@given(path=st.text(alphabet='ab/.,:"\\\n\u202e =', min_size=1, max_size=12).map(lambda text: "/" + text))
+def test_a_plain_path_is_read_alike_by_all_runtimes(path):
+    """As a field of CSV, before and after a colon, and cleaned: each has to give the path back."""
+    if is_plain(path):
+        assert next(csv.reader([f"type=bind,source={path},target=/in"]))[1] == f"source={path}"
+        assert f"{path}:{path}".split(":") == [path, path]
+        assert posixpath.normpath(path) == path.removesuffix("/")
+
+
+def closed(image: ImageAsk, workdir: str = "", **settings) -> list[str]:
+    return [one.message for one in closed_image(Settings(**settings), image, workdir, "")]
 
 
 def test_a_cluster_says_which_runtimes_and_folders_images_may_have():
@@ -81,6 +101,10 @@ def test_a_cluster_says_which_runtimes_and_folders_images_may_have():
     assert closed(mounted, container_mounts="/scratch, /data/") == [
         "image.mounts[1] is /database, expected one in /scratch, /data/"
     ]
+    assert closed(ImageAsk("a"), "/home/ana") == [
+        "workdir is /home/ana, expected none: this cluster lets jobs mount no folders"
+    ]
+    assert closed(ImageAsk("a"), "/scratch/ana", container_mounts="/scratch") == []
     assert closed(ImageAsk("a", runtime="apptainer"), container_runtimes="podman") == ["image.runtime: expected podman"]
     assert closed(ImageAsk("a"), container_runtimes="podman") == []
     assert closed(ImageAsk("a"), container_runtimes="none") == ["image: jobs of this cluster have no images"]

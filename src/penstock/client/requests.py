@@ -69,14 +69,17 @@ class JobFields(CallFields, total=False):
 
 
 def with_surroundings(job: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return a job with `workdir` and `env`: its own, completed by those of this process, and `environment`."""
+    """Return a job with `workdir` and `env`: its own, completed by those of this process, and `environment`.
+
+    A job with an image gets no `workdir` but its own.
+    """
     apart = OF_AN_ENVIRONMENT if job.get("python") or job.get("conda") else ()
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ and name not in apart}
     own = job.get("env")
     if own is not None and not isinstance(own, Mapping):
         return dict(job)  # the server reports the fault
-    workdir = job.get("workdir") or os.getcwd()
-    return {**job, "workdir": workdir, "env": {**passed, **(own or {}), **environment}}
+    workdir = job.get("workdir") or (None if job.get("image") else os.getcwd())  # an image has its own folders
+    return {**job, **({"workdir": workdir} if workdir else {}), "env": {**passed, **(own or {}), **environment}}
 
 
 def file_request(

@@ -250,6 +250,17 @@ def test_beyond_its_room_the_longest_unused_trees_go(node, monkeypatch):
     until(lambda: [tree.exists() for tree in trees] == [False, False, True], "the longest unused trees go")
 
 
+def test_the_disk_keeps_its_room_and_an_account_has_its_bound(node, monkeypatch):
+    monkeypatch.setattr(kept, "SPARE_BYTES", 2**62)
+    assert "the node's disk has" in node.gets(Source(file("a", TEXT)), 1).problem
+    monkeypatch.setattr(kept, "SPARE_BYTES", 0)
+    monkeypatch.setattr(unpacking, "USED_BYTES_MAX", len(TEXT) + 1)
+    node.tree(Source(file("a", TEXT)), 2)
+    assert "folders of this account's jobs would take" in node.gets(Source(file("b", TEXT)), 3).problem
+    node.folders.left(key(2))
+    node.tree(Source(file("b", TEXT)), 4)
+
+
 def test_a_question_lost_with_its_connection_is_asked_again(node):
     source = Source(*PROJECT)
     node.folders.start(start(key(1), snapshot=source.name))

@@ -30,7 +30,8 @@ def test_podman_of_root_makes_a_container_that_has_nothing_of_root_for_an_accoun
         "--ulimit nofile=9:9 --log-driver=passthrough --systemd=false --sdnotify=ignore --http-proxy=false --no-hosts "
         "--cgroups=no-conmon --pidfile /n/p --conmon-pidfile /n/c --pid=host --user=1000:100 --group-add=44 "
         "--group-add=109 --cap-drop=all --security-opt=no-new-privileges --device=nvidia.com/gpu=0 "
-        "--mount type=bind,source={0},target=/data/jobs/7/work --mount type=bind,source={1},target=/in/sets,readonly "
+        "--mount type=bind,source=/n/p.parts/0,target=/data/jobs/7/work "
+        "--mount type=bind,source=/n/p.parts/1,target=/in/sets,readonly "
         "--workdir /data/jobs/7/work --env-file /n/e --entrypoint= sha256:ab python train.py"
     )
 

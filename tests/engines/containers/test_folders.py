@@ -40,9 +40,8 @@ def asked(request: pytest.FixtureRequest, server: FakeServer) -> ImageAsk:
     kind, program = request.param
     images.need(program)
     folder = images.unpacked(server.data.root.parent)
-    return ImageAsk(
-        str(folder), "never", kind, (Mount(str(server.data.root.parent / "sets"), "/in/sets", read_only=True),)
-    )
+    sets = str(server.data.root.parent / "sets")
+    return ImageAsk(str(folder), "never", kind, (Mount(sets, "/in/sets", read_only=True),), folders=(sets,))
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_program_sees_its_folders_its_variables_and_no_others_of_the_node(serv
         "touch $PENSTOCK_CHECKPOINT_DIR/saved $PENSTOCK_SCRATCH_DIR/made",
         'echo \'{"kind": "progress", "step": 5}\' >> $PENSTOCK_REPORT_FILE; pwd; echo "$TEXT $RANK $HOME"; ls /; id -u',
     ]
-    image = ImageAsk(images.NAME, "never", mounts=mounts)
+    image = ImageAsk(images.NAME, "never", mounts=mounts, folders=(str(tmp_path),))
     key = contained(server, "sh", "-c", "\n".join(lines), image=image, env=(("TEXT", "two\nlines"),))
     assert server.ended(key) == ExitInfo(0)
     folder = str(server.data.work(key.job_id))
@@ -170,10 +170,64 @@ def test_an_account_mounts_nothing_that_it_could_not_reach(server, tmp_path):
     (tmp_path / "closed").mkdir(0o700)
     inner = tmp_path / "closed" / "inner"
     inner.mkdir(0o755)
-    image = ImageAsk(images.NAME, "never", mounts=(Mount(str(inner), "/inner"),))
-    key = contained(server, "ls", "/inner", image=image, account="nobody")
-    assert server.ended(key) == ExitInfo(126)
-    server.said(key, f"penstock: {inner} cannot be used: Permission denied")
+    image = ImageAsk(images.NAME, "never", mounts=(Mount(str(inner), "/inner"),), folders=(str(tmp_path),))
+    ended = server.ended(contained(server, "ls", "/inner", image=image, account="nobody"))
+    assert (ended.code, ended.note) == (126, f"its image cannot be used: {inner}: Permission denied")
+
+
+@pytest.fixture
+def open_folder(server):
+    """A folder that accounts can pass and list, beside one of root's with a secret."""
+    made = server.data.root.parent / "open"
+    (made / "inner").mkdir(mode=0o755, parents=True)
+    closed = server.data.root.parent / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "secret").write_text("secret")
+    yield made
+    shutil.rmtree(made)
+    shutil.rmtree(closed)
+
+
+SHOWN = "ls $0 2>&1; cat $0/secret 2>&1; id -u"
+
+
+def seen_inside(server, path, image, **fields):
+    """Return what a job of an account says of a path, and how it ended."""
+    key = contained(server, "sh", "-c", SHOWN, str(path), image=image, account="nobody", **fields)
+    ended = server.ended(key)
+    return server.data.output(key).read_text(), ended
+
+
+@pytest.mark.parametrize("name", ["x,source={closed},chown=true", "x:{closed}", 'x"y', "x,y"])
+def test_a_folder_is_mounted_or_refused_whatever_its_name_says(server, open_folder, name):
+    there = open_folder / name.format(closed=str(server.data.root.parent / "closed").replace("/", "_"))
+    there.mkdir()
+    (open_folder / "link").symlink_to(there)
+    image = ImageAsk(images.NAME, "never", folders=(str(open_folder),))
+    for path in (open_folder / "link", there):
+        said, ended = seen_inside(server, path, image, workdir=str(path))
+        assert (ended.code, "no runtime can mount" in ended.note) == (126, True), (said, ended)
+
+
+def test_a_link_out_of_the_folders_that_jobs_may_mount_is_refused(server, open_folder):
+    (open_folder / "out").symlink_to("/usr")
+    for mounts, workdir in [((Mount(str(open_folder / "out"), "/out"),), ""), ((), str(open_folder / "out"))]:
+        image = ImageAsk(images.NAME, "never", mounts=mounts, folders=(str(open_folder),))
+        ended = seen_inside(server, "/out", image, workdir=workdir)[1]
+        assert (ended.code, f"{open_folder}/out leads to /usr, which no job may mount" in ended.note) == (126, True)
+
+
+def test_a_folder_that_no_setting_allows_is_not_mounted_to_start_in(server, open_folder):
+    ended = seen_inside(server, open_folder, ImageAsk(images.NAME, "never"), workdir=str(open_folder))[1]
+    assert (ended.code, "jobs of this cluster mount no folders" in ended.note) == (126, True)
+
+
+def test_what_a_variable_names_is_not_mounted(server, open_folder):
+    root = server.data.root
+    env = (("A", f"{root}/../open"), ("B", str(root / "jobs")))
+    said, ended = seen_inside(server, f"{root}/../open", ImageAsk(images.NAME, "never"), env=env)
+    assert ended == ExitInfo(0)
+    assert "inner" not in said
 
 
 def test_an_image_that_is_not_there_ends_the_job_with_the_reason(server):

@@ -8,15 +8,13 @@ from msgspec.structs import replace
 
 from penstock.core.config.fields import STRING, Json, described, struct
 from penstock.core.config.reader import Reader
-from penstock.core.model.containers import NOT_HERE, ImageAsk, Mount, PullRule, RuntimeKind
+from penstock.core.model.containers import NOT_HERE, ImageAsk, Mount, PullRule, RuntimeKind, is_plain
 from penstock.core.model.gang import GangAsk
 from penstock.core.model.selectors import LabelRule
 
 NAME_MAX = 512
-PATH_MAX = 1_024
 MOUNTS_MAX = 64
 REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
-FOLDER = re.compile(r"/[^\0\n,:]+")
 RUNTIMES, RULES = get_args(RuntimeKind), get_args(PullRule)
 EXPECTED = "an image such as docker.io/library/python:3.11, or the absolute path of one that lies unpacked on the nodes"
 OF_THE_IMAGE = (
@@ -79,7 +77,7 @@ def _name(reader: Reader, field: str, value: Any) -> str:
         if value.startswith("docker://"):
             reader.wrong(field, value, EXPECTED, hint=f"leave docker:// out: {value.removeprefix('docker://')[:80]}")
             return ""
-        if REFERENCE.fullmatch(value) or (FOLDER.fullmatch(value) and _is_plain(value)):
+        if REFERENCE.fullmatch(value) or is_plain(value):
             return value
     reader.wrong(field, value, EXPECTED)
     return ""
@@ -100,7 +98,7 @@ def _mount(reader: Reader, field: str, value: Any) -> Mount | None:
     parts = value.split(":") if isinstance(value, str) else []
     read_only = len(parts) > 1 and parts[-1] in ("ro", "rw")
     paths = parts[:-1] if read_only else parts
-    if not 1 <= len(paths) <= 2 or not all(FOLDER.fullmatch(one) and _is_plain(one) for one in paths):
+    if not 1 <= len(paths) <= 2 or not all(map(is_plain, paths)):
         reader.wrong(field, value, "absolute paths: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro, without '..' and ','")
         return None
     if reason := covers(paths[-1]):
@@ -122,8 +120,3 @@ def with_runtime(ask: GangAsk, image: ImageAsk | None) -> GangAsk:
         return ask
     rule = LabelRule(image.label, "not_in", (NOT_HERE,))
     return replace(ask, label_terms=tuple((*term, rule) for term in ask.label_terms or ((),)))
-
-
-def _is_plain(path: str) -> bool:
-    """Return whether a path is one that every tool takes as it is."""
-    return len(path) <= PATH_MAX and path.isprintable() and "//" not in path and ".." not in path.split("/")

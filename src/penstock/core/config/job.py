@@ -20,7 +20,7 @@ from penstock.core.config.reader import Raw, Reader, shown
 from penstock.core.messages.requests import JOBS_MAX, NewJob
 from penstock.core.model import cluster
 from penstock.core.model import jobs as m
-from penstock.core.model.containers import ImageAsk
+from penstock.core.model.containers import ImageAsk, is_plain
 from penstock.core.model.environments import PythonSpec
 from penstock.core.model.errors import Problem, Problems, TooManyProblems
 from penstock.core.model.ids import JobId, QueueName, TenantName
@@ -241,6 +241,10 @@ def _image(values: Values, reader: Reader) -> ImageAsk | None:
     if folder and (reason := covers(folder.rstrip("/") or "/")):
         text = f"{reader.path('workdir')} is {folder!r}, and the job has an image: {reason}"
         reader.problems.append(Problem("bad_value", reader.path("workdir"), text, folder, "name a folder of data"))
+    elif folder and not is_plain(folder):
+        text = f"{reader.path('workdir')} is {folder!r}, and the job has an image: no runtime mounts such a path safely"
+        hint = "an absolute path of printable characters without , : \" \\ and '..'"
+        reader.problems.append(Problem("bad_value", reader.path("workdir"), text, folder, hint))
     return image
 
 

@@ -85,7 +85,9 @@ def _find(state: State, request: Submit, bounds: RequestBounds, problems: list[P
         if spec.inputs:
             problems += _closed_inputs(state.config.settings, spec, f"{new.field}." if new.field else "")
         if spec.image is not None:
-            problems += closed_image(state.config.settings, spec.image, f"{new.field}." if new.field else "")
+            problems += closed_image(
+                state.config.settings, spec.image, spec.workdir, f"{new.field}." if new.field else ""
+            )
         names = (spec.queue, spec.tenant, spec.ask.pool)
         if names not in named:
             found = unknown_names(state.config, spec, f"{new.field}." if new.field else "")

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from penstock.core.cycle.verify import verify
 from penstock.core.lifecycle.health import nodes_to_check
-from penstock.core.lifecycle.images import allowed_runtimes
+from penstock.core.lifecycle.images import allowed_folders, allowed_runtimes
 from penstock.core.lifecycle.ports import free_port, free_ports
 from penstock.core.lifecycle.reports import current, foreign
 from penstock.core.lifecycle.transaction import Transaction
@@ -26,6 +26,8 @@ from penstock.core.messages.orders import (
 )
 from penstock.core.messages.reports import NodeReport, ReplicaKey, ReplicaSeen
 from penstock.core.model.batching import REBALANCE
+from penstock.core.model.cluster import Settings
+from penstock.core.model.containers import ImageAsk
 from penstock.core.model.events import (
     AttemptAllocated,
     AttemptResumed,
@@ -172,10 +174,16 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         setup=spec.setup,
         preparing_limit_ms=settings.preparing_limit_ms if _prepared(spec) else 0,
         environments_kept_gib=settings.environments_kept_gib if _prepared(spec) else 0,
-        image=replace(spec.image, among=allowed_runtimes(settings)) if spec.image is not None else None,
+        image=_image(settings, spec.image),
         mps=_runs_through_mps(state, job, replica),
         batch=attempt.batch,
     )
+
+
+def _image(settings: Settings, image: ImageAsk | None) -> ImageAsk | None:
+    if image is None:
+        return None
+    return replace(image, among=allowed_runtimes(settings), folders=allowed_folders(settings))
 
 
 def _prepared(spec: JobSpec) -> bool:

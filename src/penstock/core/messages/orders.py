@@ -71,6 +71,8 @@ class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """It runs in a container of this image."""
     container: str = ""
     """How its container is made, as the node has found out; never set by the server."""
+    shown: tuple[str, ...] = ()
+    """Folders that the node has made ready for it, which its container sees read-only; never set by the server."""
     preparing_limit_ms: int = 0
     """For each thing that is prepared on the node before it starts; 0: as the agent has it."""
     runtime: Runtime = ""

@@ -1,5 +1,7 @@
 """What a job brings to run in: an image, and what of its node it sees inside."""
 
+import re
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -14,6 +16,26 @@ NOT_HERE = "none"
 """Value of a label where nothing of the kind works."""
 BY_NAME, BY_FOLDER = f"{LABELS}name", f"{LABELS}folder"
 """The node runs images that are named, or those that lie unpacked in a folder."""
+
+
+PATH_MAX = 1_024
+_PLAIN = re.compile(r'/[^,:"\\]*')
+
+
+def is_plain(path: str) -> bool:
+    """Return whether a path means the same in the lists of mounts of all runtimes, none of which can quote.
+
+    Absolute and printable, without `,` (Podman, Apptainer), `:` (Charliecloud, Apptainer), `"` (Podman reads CSV) and
+    `\\` (Apptainer's escape), and without parts that a runtime would clean away.
+    """
+    if len(path) > PATH_MAX or not path.isprintable() or not _PLAIN.fullmatch(path):
+        return False
+    return not {"", ".", ".."} & set(path[1:].removesuffix("/").split("/"))
+
+
+def is_within(path: str, folders: Iterable[str]) -> bool:
+    """Return whether a path is one of these folders, or below one; by its text alone."""
+    return any(f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/") for folder in folders)
 
 
 class Mount(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,6 +60,8 @@ class ImageAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     mounts: tuple[Mount, ...] = ()
     among: tuple[str, ...] = ()
     """Runtimes that the cluster allows, in orders to nodes; none: all."""
+    folders: tuple[str, ...] = ()
+    """Folders of nodes below which what a job names may be mounted, in orders to nodes."""
 
     @property
     def is_folder(self) -> bool:

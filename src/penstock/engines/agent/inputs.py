@@ -69,7 +69,7 @@ class InputsPreparer(Preparer):
         used = sorted({at.parent for at in found.values()})
         view, _ = self._trees.get(name, job.account, job.users, lambda root: _link_all(root, found))
         self._used[str(view)] = used
-        return Contribution(env=((FOLDER, str(view)),))
+        return Contribution(env=((FOLDER, str(view)),), shown=(str(view.parent),))  # its view is links to there
 
     def used(self, made: Contribution, users: Sequence[str]) -> None:
         """Note that these replicas use what was fetched."""

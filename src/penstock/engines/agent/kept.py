@@ -252,6 +252,12 @@ class KeptTrees:
                     log.warning("a folder was not removed", extra={"path": str(path)})
             yield path
 
+    def used_bytes(self, account: str, living: Collection[str]) -> int:
+        """Return what the trees of an account take that living replicas use (bytes)."""
+        with self._lock:
+            own = [tree for tree in self._all() if tree.account == account]
+        return sum(tree.size for tree in own if any(user in living for user in tree.users))
+
     def paths(self) -> list[Path]:
         """Return all trees."""
         with self._lock:

@@ -60,6 +60,8 @@ class Contribution(NamedTuple):
     workdir: str = ""
     container: str = ""
     """How its container is made: `StartReplica.container`."""
+    shown: tuple[str, ...] = ()
+    """Folders that were made ready, which a container sees read-only."""
 
     def applied(self, order: StartReplica, field: str) -> StartReplica:
         """Return an order with this in it, and without the need that it meets."""
@@ -69,6 +71,7 @@ class Contribution(NamedTuple):
         prefix = tuple(word.replace("{replica}", str(order.key)) for word in self.prefix)
         changed: dict[str, Any] = {field: _DEFAULTS[field], "workdir": self.workdir or order.workdir}
         changed["container"] = self.container or order.container
+        changed["shown"] = (*order.shown, *self.shown)
         return replace(order, env=tuple(env.items()), command=(*prefix, *order.command), **changed)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from penstock.core.messages.orders import StartReplica
 from penstock.core.model import folder_snapshots as fs
 from penstock.core.model.errors import PenstockError
+from penstock.core.model.quantities import format_size
 from penstock.engines.agent import unpacked
 from penstock.engines.agent.kept import KeptTrees, make_room, unwritten
 from penstock.engines.agent.preparation import Contribution, Preparation, Preparer
@@ -28,6 +29,8 @@ KEPT_S = 7 * 86_400
 """A tree that nothing has used for so long is removed."""
 KEPT_BYTES = 20 * 2**30
 """Of all trees of a node that nothing uses; the longest unused ones leave first."""
+USED_BYTES_MAX = 20 * 2**30
+"""Of the trees that jobs of one account use at once: a small snapshot may name one content for many files."""
 LOOKED_IN = 2
 """Trees of an account, the latest, in which chunks are looked for before the server is asked."""
 
@@ -57,6 +60,10 @@ class UnpackedFolders(Preparer):
 
         def fill(folder: Path) -> int:
             files = self._files(job, snapshot)
+            used = self._trees.used_bytes(job.account, job.living()) + fs.total_bytes(files)
+            if used > USED_BYTES_MAX:
+                most = format_size(USED_BYTES_MAX)
+                raise NotUnpacked(f"folders of this account's jobs would take {format_size(used)} here, of {most}")
             make_room(fs.total_bytes(files), folder, "its folder", lambda: self._clean(0, job.living()))
             self._fill(folder, snapshot, job, files)
             lists[0] = fs.encoded(files)
@@ -67,7 +74,7 @@ class UnpackedFolders(Preparer):
             path, there = self._trees.get(snapshot.partition("/")[2], job.account, job.users, fill)
         if not there:
             write_whole(private(self._lists) / path.name, lists[0], synced=False)
-        return Contribution(defaults=unwritten(job.account), workdir=str(path))
+        return Contribution(defaults=unwritten(job.account), workdir=str(path), shown=(str(path),))
 
     def used(self, made: Contribution, users: Sequence[str]) -> None:
         """Keep the folder for these replicas."""

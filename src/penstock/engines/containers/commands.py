@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from penstock.core.model.containers import Mount, RuntimeKind
+from penstock.core.model.containers import Mount, RuntimeKind, is_plain
 
 NAME_LABEL, NODE_LABEL = "penstock.replica", "penstock.node"
 KEPT: tuple[RuntimeKind, ...] = ("podman",)
@@ -19,7 +19,33 @@ KEPT: tuple[RuntimeKind, ...] = ("podman",)
 BY_NAME: tuple[RuntimeKind, ...] = ("podman", "apptainer", "charliecloud")
 BY_FOLDER: tuple[RuntimeKind, ...] = ("charliecloud", "apptainer", "bubblewrap")
 """Which take which images, the ones that hold most first."""
+PARTS = "parts"
+"""In the folder of its keeper's files, the end of the name of the folder in which sources are mounted first."""
 Held = Literal["below", "inside", "apart"]
+
+
+class NotMountable(OSError):
+    """A path cannot be written into the list of mounts of a runtime without meaning something else there."""
+
+
+def mount_words(kind: RuntimeKind, source: str, target: str, *, read_only: bool = False) -> list[str]:
+    """Return the words by which a runtime mounts a folder or file. The one place in which such lists are made.
+
+    Raises: NotMountable.
+    """
+    for path in (source, target):
+        if not is_plain(path):
+            raise NotMountable(f"{path!r} cannot be mounted: no runtime takes such a path as it is")
+    match kind:
+        case "podman":
+            fields = ["type=bind", f"source={source}", f"target={target}", *(["readonly"] if read_only else [])]
+            return ["--mount", ",".join(fields)]
+        case "charliecloud":  # knows no read-only mounts
+            return [f"--bind={source}:{target}"]
+        case "apptainer":
+            return [f"--bind={source}:{target}{':ro' if read_only else ''}"]
+        case "bubblewrap":
+            return ["--ro-bind" if read_only else "--bind", source, target]
 
 
 class Runtime(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,6 +98,12 @@ class Container(msgspec.Struct, frozen=True, omit_defaults=True):
     """For Charliecloud: a folder with the mount points of all that is shown (`roots.py`)."""
     rootfs: bool = False
     """`image` is a folder."""
+    files: tuple[str, ...] = ()
+    """Targets of mounts that are files: the others are folders."""
+    folders: tuple[str, ...] = ()
+    """Folders of the node below which the sources lie that its job names."""
+    named: tuple[str, ...] = ()
+    """Targets of the mounts that its job names."""
     environment_file: str = ""
     pid_file: str = ""
     conmon_file: str = ""
@@ -98,7 +130,8 @@ def created(runtime: Runtime, container: Container) -> list[str]:
         words += ["--pid=host"]  # else its first process would ignore signals; the box holds them all the same
     words += _as_user(runtime, container.user)
     words += [f"--device={name}" for name in container.devices]
-    words += [word for at, mount in enumerate(container.mounts) for word in ("--mount", _mount(at, mount))]
+    for mount, source in zip(container.mounts, _sources(runtime, container), strict=True):
+        words += mount_words(runtime.kind, source, mount.target, read_only=mount.read_only)
     words += ["--workdir", container.workdir, "--env-file", container.environment_file, "--entrypoint="]
     return [*words, *(["--rootfs"] if container.rootfs else []), container.image, *container.command]
 
@@ -113,10 +146,16 @@ def _as_user(runtime: Runtime, user: ContainerUser | None) -> list[str]:
     return [*words, "--cap-drop=all", "--security-opt=no-new-privileges"]
 
 
-def _mount(number: int, mount: Mount) -> str:
-    """Return a mount whose source the keeper puts in: where its path leads for the account."""
-    fields = ["type=bind", f"source={{{number}}}", f"target={mount.target.replace('{', '{{').replace('}', '}}')}"]
-    return ",".join([*fields, *(["readonly"] if mount.read_only else [])])
+def _sources(runtime: Runtime, container: Container) -> list[str]:
+    """Return the sources as the runtime is given them: under root where the keeper has mounted them, by descriptor."""
+    if runtime.rootless:
+        return [mount.source for mount in container.mounts]
+    return [f"{parts_folder(container)}/{at}" for at in range(len(container.mounts))]
+
+
+def parts_folder(container: Container) -> str:
+    """Return the folder in which the keeper mounts the sources of a container."""
+    return f"{container.pid_file}.{PARTS}"
 
 
 def plan(
@@ -152,7 +191,11 @@ def plan(
         "output": output,
         "variables": not container.rootfs,
         "grouped": grouped,
-        "sources": [mount.source for mount in container.mounts],
+        "sources": [
+            [mount.source, list(container.folders) if mount.target in container.named else None]
+            for mount in container.mounts
+        ],
+        "parts": "" if runtime.rootless else parts_folder(container),
         "user": [*container.user] if container.user is not None else [],
         "program": container.command[0],
         "stop": int(signal.Signals[stop]),
@@ -181,24 +224,28 @@ def prefix(
     Args:
         vendors: of the replica's devices.
         inside: lists a folder of the image: names, a folder's with `/` at its end, a link's with `@` and its target.
+    Raises: NotMountable.
     """
+    mounts = [
+        word
+        for mount in container.mounts
+        for word in mount_words(runtime.kind, mount.source, mount.target, read_only=mount.read_only)
+    ]
     match runtime.kind:
         case "charliecloud":
-            shown = [f"--bind={one.source}:{one.path}" for one in layers(container, inside) if one.kind == "shown"]
-            binds = [*shown, *(f"--bind={mount.source}:{mount.target}" for mount in container.mounts)]
-            return [runtime.program, *runtime.options, *binds, f"--cd={container.workdir}", container.root, "--"]
+            shown = [one for one in layers(container, inside) if one.kind in ("file", "shown")]
+            binds = [word for one in shown for word in mount_words(runtime.kind, one.source, one.path)]
+            words = [runtime.program, *runtime.options, *binds, *mounts]
+            return [*words, f"--cd={container.workdir}", container.root, "--"]
         case "apptainer":
-            binds = [f"--bind={mount}" for mount in container.mounts]
             gpus = [{"nvidia": "--nv", "amd": "--rocm"}[one] for one in vendors if one in ("nvidia", "amd")]
-            words = [runtime.program, "--silent", "exec", "--no-home", "--no-mount=cwd", *gpus, *binds]
+            words = [runtime.program, "--silent", "exec", "--no-home", "--no-mount=cwd", *gpus, *mounts]
             return [*words, f"--pwd={container.workdir}", *runtime.options, container.image]
         case "bubblewrap":
             words = [runtime.program, *runtime.options]
             words += [word for layer in layers(container, inside) for word in _bwrap(layer)]
             words += ["--proc", "/proc", "--dev-bind", "/dev", "/dev", "--bind", "/tmp", "/tmp"]  # noqa: S108
-            for mount in container.mounts:
-                words += ["--ro-bind" if mount.read_only else "--bind", mount.source, mount.target]
-            return [*words, "--chdir", container.workdir, "--"]
+            return [*words, *mounts, "--chdir", container.workdir, "--"]
         case _:
             raise ValueError(f"{runtime.kind} keeps its containers by a daemon")
 
@@ -206,7 +253,8 @@ def prefix(
 class Layer(NamedTuple):
     """One step that shows an image as the root: a folder that is made, a link, or something of the image."""
 
-    kind: Literal["folder", "link", "shown"]
+    kind: Literal["folder", "link", "shown", "file"]
+    """`shown`: a folder of the image."""
     path: str
     source: str = ""
     """Of what is shown; the target of a link."""
@@ -216,7 +264,7 @@ def layers(container: Container, inside: Callable[[str], Iterable[str]]) -> list
     """Return what shows an image as the root where nothing can be added to it: folders on the way to a mount are made
     anew, and filled with what the image has in them.
     """
-    ways = {str(parent) for mount in container.mounts for parent in PurePosixPath(mount.target).parents} - {"/"}
+    ways = set(ways_to(mount.target for mount in container.mounts)) - {"/"}
     targets = {mount.target for mount in container.mounts} | {"/proc", "/dev", "/sys", "/tmp"}  # noqa: S108
     found: list[Layer] = []
     left = [""]
@@ -233,15 +281,20 @@ def layers(container: Container, inside: Callable[[str], Iterable[str]]) -> list
             elif is_link:
                 found.append(Layer("link", path, target))
             else:
-                found.append(Layer("shown", path, f"{container.image}{path}"))
+                kind: Literal["shown", "file"] = "shown" if entry.endswith("/") else "file"
+                found.append(Layer(kind, path, f"{container.image}{path}"))
     return found
 
 
-_BWRAP = {"folder": "--dir", "link": "--symlink", "shown": "--ro-bind"}
+def ways_to(targets: Iterable[str]) -> list[str]:
+    """Return the folders on the way to targets, above all others first: those that `layers` may list."""
+    return sorted({str(parent) for target in targets for parent in PurePosixPath(target).parents})
 
 
 def _bwrap(layer: Layer) -> list[str]:
-    return [_BWRAP[layer.kind], *([layer.source] if layer.source else []), layer.path]
+    if layer.kind in ("shown", "file"):
+        return mount_words("bubblewrap", layer.source, layer.path, read_only=True)
+    return ["--dir", layer.path] if layer.kind == "folder" else ["--symlink", layer.source, layer.path]
 
 
 def renumbered(variables: Mapping[str, str], names: Iterable[str], count: int) -> dict[str, str]:

@@ -9,13 +9,14 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from pathlib import Path
+
+from msgspec.structs import replace
 
 from penstock.core.messages.orders import StartReplica
-from penstock.core.model.containers import ImageAsk
+from penstock.core.model.containers import ImageAsk, Mount, is_plain, is_within
 from penstock.engines.agent.preparation import Contribution, Done, NotPrepared, Preparation, Preparer
-from penstock.engines.containers import start
-from penstock.engines.containers.commands import BY_FOLDER, BY_NAME, KEPT, Runtime
+from penstock.engines.containers import keeper, start
+from penstock.engines.containers.commands import BY_FOLDER, BY_NAME, KEPT, PARTS, Runtime, ways_to
 from penstock.engines.containers.labels import keep, labels_of
 from penstock.engines.containers.probe import TRIED, Ran, probed
 from penstock.engines.containers.roots import remove_root
@@ -33,6 +34,8 @@ NOT_THERE = (
     "does not exist", "no such image",
 )  # fmt: skip
 SAID_MAX = 300
+LISTED_MAX = 1_000
+"""Entries of an image's folder, and of those on the way to what is mounted: each is shown by words of a command."""
 
 
 class Images(Preparer):
@@ -48,13 +51,18 @@ class Images(Preparer):
 
     def key(self, order: StartReplica) -> str:
         ask = _asked(order)
-        return f"{ask.runtime} {ask.pull} {ask.name} {ask.mounts} {ask.among}"
+        return f"{ask.runtime} {ask.pull} {ask.name} {ask.among} {ask.folders} {_named(order)}"
 
     def prepare(self, job: Preparation) -> Contribution:
         ask = _asked(job.order)
         runtime = self._chosen(job, ask)
-        image = _folder(ask) if ask.is_folder else _image(job, runtime, ask)
-        chosen = start.Chosen(self._node, runtime, image, ask.mounts)
+        mounts, files = _mounts(job, _named(job.order), ask.folders)
+        if ask.is_folder:
+            image = ask.name
+            inside = _inside(job, image, [*(mount.target for mount in mounts), str(self._data.root)])
+        else:
+            image, inside = _image(job, runtime, ask), {}
+        chosen = start.Chosen(self._node, runtime, image, mounts, files, ask.folders, inside)
         return Contribution(env=(("PENSTOCK_IMAGE", image),), container=start.encode(chosen).decode())
 
     def used(self, made: Contribution, users: Sequence[str]) -> None:
@@ -75,7 +83,10 @@ class Images(Preparer):
             remove_root(start.root_of(self._data, self._node, key))
         for key in left:
             for path in folder.glob(f"{key}.*"):
-                path.unlink(missing_ok=True)
+                if path.name.endswith(f".{PARTS}"):
+                    keeper.taken_down(str(path))
+                else:
+                    path.unlink(missing_ok=True)
 
     def _chosen(self, job: Preparation, ask: ImageAsk) -> Runtime:
         """Return the runtime for an image. Raises: NotPrepared."""
@@ -125,10 +136,80 @@ def _asked(order: StartReplica) -> ImageAsk:
     return order.image
 
 
-def _folder(ask: ImageAsk) -> str:
-    if not Path(ask.name).is_dir():
-        raise NotPrepared(f"there is no folder {ask.name} on this node", JOBS_FAULT)
-    return ask.name
+def _named(order: StartReplica) -> tuple[Mount, ...]:
+    """Return what a job names of the node to be seen inside: its mounts, and the folder to start in."""
+    mounts = _asked(order).mounts
+    if order.workdir and order.workdir not in order.shown:
+        return (*mounts, Mount(order.workdir, order.workdir))
+    return mounts
+
+
+_REAL = """
+for path in "$@"; do
+    realpath -ez -- "$path" || exit 4
+    if [ -d "$path" ]; then printf 'folder\\0'; else printf 'file\\0'; fi
+done
+"""
+_INSIDE = """
+image="$1"; shift
+[ -d "$image" ] || exit 3
+for way in "$@"; do
+    printf '/%s\\0\\0\\0' "$way"
+    find "$image$way" -mindepth 1 -maxdepth 1 -printf '%y\\0%P\\0%l\\0' 2>/dev/null || :
+done
+"""
+
+
+def _mounts(
+    job: Preparation, named: Sequence[Mount], folders: Sequence[str]
+) -> tuple[tuple[Mount, ...], tuple[str, ...]]:
+    """Return mounts with their sources where they lead for the job's account, and the targets that are files.
+
+    A program of the account looks: at what that may see, and for as long as it takes. Raises: NotPrepared.
+    """
+    if not named:
+        return (), ()
+    words = ["/bin/sh", "-c", _REAL, "penstock", *(one.source for one in named)]
+    done = _as_agent(job, words, account=job.account)
+    said = done.output.decode(errors="surrogateescape").split("\0")
+    if not done.ok or len(said) != 2 * len(named) + 1:
+        raise NotPrepared(said[-1].strip().removeprefix("realpath: ")[:SAID_MAX], JOBS_FAULT)
+    real = [os.path.realpath(folder) for folder in folders]
+    found = []
+    for one, source in zip(named, said[::2], strict=False):
+        if not is_plain(source):
+            raise NotPrepared(f"{one.source} leads to {source!r}, which no runtime can mount", JOBS_FAULT)
+        if not is_within(source, real):
+            among = f"expected one in {', '.join(folders)}" if folders else "jobs of this cluster mount no folders"
+            leads = f"{one.source} leads to {source}" if source != one.source else one.source
+            raise NotPrepared(f"{leads}, which no job may mount: {among}", JOBS_FAULT)
+        found.append(replace(one, source=source))
+    return tuple(found), tuple(one.target for one, kind in zip(named, said[1::2], strict=False) if kind == "file")
+
+
+def _inside(job: Preparation, image: str, targets: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return what is in the folders of an image on the way to targets, as the job's account may list it.
+
+    Raises: NotPrepared, where there is no such image or too much in it.
+    """
+    words = ["/bin/sh", "-c", _INSIDE, "penstock", image, *(way.rstrip("/") for way in ways_to(targets))]
+    done = _as_agent(job, words, account=job.account)
+    if done.ended.code == 3:
+        raise NotPrepared(f"there is no folder {image} on this node", JOBS_FAULT)
+    said = done.output.decode(errors="surrogateescape").split("\0")
+    if not done.ok or len(said) > 3 * LISTED_MAX:
+        raise NotPrepared(f"{image} has more than {LISTED_MAX} entries in its root", JOBS_FAULT)
+    found: dict[str, tuple[str, ...]] = {}
+    way = "/"
+    for kind, name, target in zip(said[::3], said[1::3], said[2::3], strict=False):
+        if kind.startswith("/"):
+            way = kind.removeprefix("/") or "/"
+            found[way] = ()
+        elif not is_plain(f"/{name}"):
+            raise NotPrepared(f"{image} has an entry {name[:80]!r}, which no runtime can show", JOBS_FAULT)
+        else:
+            found[way] += (f"{name}@{target}" if kind == "l" else name + "/" * (kind == "d"),)
+    return found
 
 
 def _image(job: Preparation, runtime: Runtime, ask: ImageAsk) -> str:

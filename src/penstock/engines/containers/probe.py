@@ -100,7 +100,7 @@ def _run_true(runtime: Runtime, run: Run, folder: Path, *, grouped: bool) -> Ran
     if runtime.kind == "charliecloud":
         trial = replace(trial, root=str(folder))
     if runtime.kind not in KEPT:
-        return run([*prefix(runtime, trial, inside=none if trial.root else listing(folder)), *_TRUE])
+        return run([*prefix(runtime, trial, inside=none if trial.root else _listing(folder)), *_TRUE])
     file, unknown, output = (folder.parent / f"{name}.{what}" for what in ("json", "unknown", "output"))
     for left in (unknown, output):
         left.unlink(missing_ok=True)
@@ -176,18 +176,15 @@ def none(_: str) -> list[str]:
     return []
 
 
-def listing(image: Path) -> Callable[[str], list[str]]:
-    """Return what lists a folder of an image, as `commands.prefix` wants it."""
+def _listing(trial: Path) -> Callable[[str], list[str]]:
+    """Return what lists the folder of a trial, which is the agent's own, as `commands.prefix` wants it."""
 
     def inside(folder: str) -> list[str]:
-        found = []
-        with os.scandir(f"{image}{folder}") as entries:
-            for entry in entries:
-                if entry.is_symlink():
-                    found.append(f"{entry.name}@{os.readlink(entry.path)}")
-                else:
-                    found.append(entry.name + "/" * entry.is_dir())
-        return found
+        with os.scandir(f"{trial}{folder}") as entries:
+            return [
+                f"{one.name}@{os.readlink(one.path)}" if one.is_symlink() else one.name + "/" * one.is_dir()
+                for one in entries
+            ]
 
     return inside
 

@@ -1,6 +1,5 @@
 """Folders of mount points, in which Charliecloud shows an image with what a replica brings: it makes none itself."""
 
-import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -24,9 +23,9 @@ def make_root(root: Path, container: Container, inside: Callable[[str], Iterable
         if layer.kind == "link":
             at.symlink_to(layer.source)
         else:
-            _point(at, folder=layer.kind == "folder" or os.path.isdir(layer.source))
+            _point(at, folder=layer.kind != "file")
     for mount in container.mounts:
-        _point(root / mount.target.lstrip("/"), folder=os.path.isdir(mount.source))
+        _point(root / mount.target.lstrip("/"), folder=mount.target not in container.files)
     for folder in (root, *(root / name for name in FOLDERS)):
         folder.chmod(0o755)
 

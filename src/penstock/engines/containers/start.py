@@ -30,8 +30,8 @@ from penstock.engines.containers.commands import (
     removed,
     renumbered,
 )
-from penstock.engines.containers.probe import listing
 from penstock.engines.containers.roots import make_root
+from penstock.engines.processes import account_files
 from penstock.engines.processes.accounts import UserAccount, private
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import REPLICA_MARK
@@ -52,6 +52,13 @@ class Chosen(msgspec.Struct, frozen=True, omit_defaults=True):
     image: str
     """Its id, or the folder that it lies in."""
     mounts: tuple[Mount, ...] = ()
+    """What the job names of the node, its `workdir` among them: sources as its account reaches them, without links."""
+    files: tuple[str, ...] = ()
+    """Targets of those that are files."""
+    folders: tuple[str, ...] = ()
+    """One of which the sources have to lie in."""
+    inside: dict[str, tuple[str, ...]] = {}
+    """What is in folders of the image, as `commands.layers` wants it."""
 
 
 encode, decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(Chosen).decode
@@ -94,13 +101,14 @@ def in_container(
     """Return what starts a replica in its container. Raises: OSError, also for devices that no container can show."""
     chosen, job_id = decode(order.container), order.key.job_id
     report = data.report(order.key)
-    os.close(os.open(report, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    os.close(account_files.kept_file(report, os.O_WRONLY, *((account.uid, account.gid) if account else ())))
     own = str(data.work(job_id))
     inside = _environment(order, environment, own)
     mounts = [Mount(str(path), str(path)) for path in (data.checkpoints(job_id), own, report)]
     if order.batch is not None:
         mounts.append(Mount(str(data.told(job_id)), str(data.told(job_id)), read_only=True))
-    mounts += [*_given(order, data, chosen.node), *chosen.mounts]
+    mounts += [Mount(path, path, read_only=True) for path in order.shown]
+    mounts += chosen.mounts
     shown = _shown(devices, chosen.runtime)
     if shown:
         for vendor in {device.vendor for device in devices}:
@@ -115,10 +123,16 @@ def in_container(
         mounts=tuple({mount.target: mount for mount in mounts}.values()),
         devices=shown,
         user=_user(account),
+        files=(str(report), *chosen.files),
+        folders=chosen.folders,
+        named=tuple(mount.target for mount in chosen.mounts),
     )
     if chosen.runtime.kind in KEPT:
         return _kept(order, data, chosen, container, inside, environment[REPLICA_MARK], gates)
-    show = listing(Path(chosen.image))
+
+    def show(folder: str) -> tuple[str, ...]:
+        return chosen.inside.get(folder, ())
+
     if chosen.runtime.kind == "charliecloud":
         root = root_of(data, chosen.node, order.key)
         make_root(root, container, show)
@@ -170,20 +184,6 @@ def _environment(order: StartReplica, environment: Mapping[str, str], own: str) 
     set_by_job = dict(order.env)
     found = {name: value for name, value in environment.items() if name not in OF_THE_NODE or name in set_by_job}
     return {"HOME": own, **found}
-
-
-def _given(order: StartReplica, data: DataFolder, node: str) -> list[Mount]:
-    """Return what was made ready for the replica below the data folder: it is where it is outside, read-only."""
-    root = str(data.root)
-    paths = [value for _, value in order.env if value.startswith(f"{root}/") and os.path.exists(value)]
-    found = [Mount(path, path, read_only=True) for path in paths]
-    if any(path.startswith(f"{data.inputs(node)}/") for path in paths):
-        found.append(
-            Mount(str(data.inputs(node)), str(data.inputs(node)), read_only=True)
-        )  # its view is links to there
-    if order.workdir:
-        found.append(Mount(order.workdir, order.workdir, read_only=order.workdir.startswith(f"{root}/")))
-    return found
 
 
 def _shown(devices: Sequence[Device], runtime: Runtime) -> tuple[str, ...]:
