@@ -9,7 +9,7 @@ import pytest
 from penstock.core.model.resources import Resources
 from penstock.engines.agent.journal import ExitBook, Journal
 from penstock.engines.agent.replicas import Replicas
-from penstock.engines.processes import cgroup_files
+from penstock.engines.processes import cgroup_files, cgroup_v1, cgroup_v2
 from penstock.engines.processes.boxes import Usage
 from penstock.engines.processes.cgroup_v1 import CgroupV1
 from penstock.engines.processes.cgroup_v2 import CgroupV2, weight
@@ -77,13 +77,21 @@ def test_a_weight_is_to_others_as_the_shares_are(shares, weighed):
     assert weight(shares) == weighed
 
 
+def test_replicas_that_fill_a_node_cannot_take_all_processes_of_the_machine_together():
+    whole = cgroup_files.tasks_max(1000 * os.cpu_count())
+    assert 4 * cgroup_files.tasks_max(250 * os.cpu_count()) <= whole
+    assert cgroup_files.tasks_max(10**9) == whole
+    assert cgroup_files.tasks_max(0) == cgroup_files.TASKS_MIN
+
+
 @needs_groups
 @pytest.mark.root
 def test_a_replica_cannot_take_all_processes_of_the_machine(run, monkeypatch):
     first = run(STRONG, "true")
-    assert int(setting(first.box, "pids/pids.max", "pids.max")) == cgroup_files.tasks_max()
+    assert int(setting(first.box, "pids/pids.max", "pids.max")) == cgroup_files.tasks_max(0)
     first.close()
-    monkeypatch.setattr(STRONG, "_tasks", 5)
+    for version in (cgroup_v1, cgroup_v2):
+        monkeypatch.setattr(version, "tasks_max", lambda cpu_milli: 5)
     program = run(STRONG, "sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 60 & done; wait")
     until(lambda: "fork" in program.output(), "a fork is refused")
     assert len(program.box.pids()) <= 5

@@ -45,6 +45,8 @@ from penstock.core.model.resources import (
 )
 from penstock.core.place.mig import GEOMETRIES
 
+CPU_LEAST_MILLI = 50
+"""Of a replica without devices: what a node's agent has to do for it is bounded by that."""
 REPLICAS_MAX = 10_000
 """Replicas of one job in all its groups, at its largest size."""
 DEVICES_PER_REPLICA_MAX = 1_024
@@ -104,7 +106,7 @@ def build_alternatives(values: Values, reader: Reader) -> tuple[m.GangAsk, ...]:
 
 def _each(values: Values) -> ReplicaAsk:
     host = Resources(
-        cpu_milli=values.get("cpus", MILLI),
+        cpu_milli=max(values.get("cpus", MILLI), 0 if values.get("devices") else CPU_LEAST_MILLI),
         memory_bytes=values.get("memory", 0),
         storage_bytes=values.get("storage", 0),
         bandwidth_bps=values.get("bandwidth", 0),
@@ -345,7 +347,7 @@ EACH: dict[str, Field] = {
     "devices": Field(
         _devices, _DEVICES_SCHEMA, "accelerators of each replica: a number, a part of one, or a MIG profile"
     ),
-    "cpus": cpus("CPU cores of each replica (1)"),
+    "cpus": cpus("CPU cores of each replica (1); without devices 0.05 at least, so a node starts 20 a core at most"),
     "memory": size("host memory of each replica; enforced (no limit when left out)"),
     "storage": size("scratch space of each replica"),
     "bandwidth": quantity("network bandwidth of each replica", parse_rate_bps, "10Gbps"),

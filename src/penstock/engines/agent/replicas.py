@@ -1,9 +1,11 @@
 """The processes of one node: starting, watching, stopping, and proving that nothing is left."""
 
 import contextlib
+import functools
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -37,6 +39,9 @@ log = logging.getLogger(__name__)
 OnGone = Callable[[ReplicaKey, ExitInfo], None]
 FREEZE_MAX_MS = 2_000
 """A replica not frozen by then is thawed: a process waits in the kernel, perhaps for long."""
+SLICE_S = 0.1
+"""Of each turn of the agent's loop that goes to starts, to ends, and to exits: what is left comes with the next turn.
+How many replicas start or end at once is for users to choose, and the lease of all is renewed between two turns."""
 ORPHAN_WAIT_MS = 2_000
 """How long a new worker waits for the guardian's note about a process that ended between two workers."""
 
@@ -65,7 +70,10 @@ class Replicas:
         """Returns what was measured of a replica that ends."""
         self.sent_later: Callable[[ReplicaKey], bool] = lambda _: False  # then its report stays as it is
         self._by_pid: dict[int, ReplicaKey] = {}
-        self._killing: set[ReplicaKey] = set()
+        self._due: dict[ReplicaKey, Callable[[], object]] = {}
+        """Replicas that are started with the next turns, and how."""
+        self._killing: dict[ReplicaKey, None] = {}
+        """In the order in which they are looked at."""
         self._leaving: set[ReplicaKey] = set()
         """Their leader died of the stop signal; its descendants may still save, until killed."""
         self._freezing: dict[ReplicaKey, int] = {}  # since when (monotonic ms)
@@ -86,6 +94,19 @@ class Replicas:
             if known.exit is None:
                 cpu_sets.keep(self._box_name(known.key), known.cpus)
         return cpu_sets if self._containment.share_cpus(cpu_sets.shared, cpu_sets.names) else None
+
+    def queue(self, order: StartReplica) -> None:
+        """Start a replica with one of the next calls of `poll`, in the order of the calls."""
+        self._due[order.key] = lambda: self.start(order)
+
+    def _start_due(self) -> None:
+        """Start queued replicas for as long as a slice lasts, one at least."""
+        until_s = time.monotonic() + SLICE_S
+        while self._due:
+            key = next(iter(self._due))
+            self._due.pop(key)()
+            if time.monotonic() > until_s:
+                return
 
     def start(self, order: StartReplica) -> int | None:
         """Start a replica and return its process number, or report it gone, or let it wait for the MPS daemon of its
@@ -200,7 +221,7 @@ class Replicas:
             running = Running(known.key, box, 0, 0, known.checkpoint, ours=False)
             running.exit = ExitInfo(problem="its agent died before it had started")
             self.running[known.key] = running
-            self._killing.add(known.key)
+            self._killing[known.key] = None
             return None
         running = Running(known.key, box, known.pid, known.ticks, known.checkpoint, ours=False)
         running.stopping = known.stopping
@@ -296,7 +317,7 @@ class Replicas:
         """Kill everything of a replica; goes on in `poll` until nothing is left."""
         running = self.running.get(key)
         if not self._stopped_before(key) and running is not None:
-            self._killing.add(key)
+            self._killing[key] = None
             kill_inside(running.box)
 
     def stop_for(self, key: ReplicaKey, why: str) -> None:
@@ -312,17 +333,25 @@ class Replicas:
         parts = self._parts
         if parts is not None and parts.cancel_needs(key):
             return True
-        if self._waiting.pop(key, None) is None and (parts is None or not parts.cancel(key)):
+        if (
+            self._due.pop(key, None) is None
+            and self._waiting.pop(key, None) is None
+            and (parts is None or not parts.cancel(key))
+        ):
             return False
         self._finish(key, ExitInfo(problem="stopped before it started"))
         return True
 
-    def reap(self) -> None:
+    def reap(self) -> bool:
         """Take the exits of our own programs: noted first, reaped after, so that a crash between loses none.
 
         Only of these: the inspector's tools are our children too, and their exits are not ours to take.
+        Returns: whether some may be left, which a slice was too short for.
         """
+        until_s = time.monotonic() + SLICE_S
         for pid, key in list(self._by_pid.items()):
+            if time.monotonic() > until_s:
+                return True
             running = self.running[key]
             if not running.ours or running.exit is not None:
                 continue
@@ -335,9 +364,10 @@ class Replicas:
             code, number = (info.si_status, None) if info.si_code == os.CLD_EXITED else (None, info.si_status)
             self._leader_ended(running, code, number)
             os.waitpid(pid, 0)
+        return False
 
     def poll(self, now_ms: int) -> None:
-        """Check adopted processes, boxes that are being emptied, and MPS daemons: they send no signal."""
+        """Start what is due; check adopted processes, boxes that are being emptied, and MPS daemons: no signal comes."""
         if self._mps is not None:
             self._turn_mps(self._mps, now_ms)
         for done in self._parts.prepared() if self._parts is not None else ():
@@ -347,26 +377,34 @@ class Replicas:
                 what = "" if done.needs else f"no part of a device on {self._node}: "
                 self._never(done.order.key, what + done.problem)
             elif done.needs:
-                self.start(done.order)
+                self.queue(done.order)
             else:
-                self._begin(done.order, shown=done.shown)
+                self._due[done.order.key] = functools.partial(self._begin, done.order, shown=done.shown)
         adopted = [r for r in self.running.values() if not r.ours and r.pid and r.exit is None]
         if adopted:
             self._exits.refresh()
         for running in adopted:
             self._poll_adopted(running, now_ms)
+        self._start_due()
+        until_s = time.monotonic() + SLICE_S
         for key in list(self._killing):
             running = self.running[key]
             if kill_inside(running.box) and running.exit is not None:
                 self._finish(key, running.exit)
-        for key in list(self._leaving - self._killing):
+            else:
+                self._killing[key] = self._killing.pop(key)  # the others first
+            if time.monotonic() > until_s:
+                break
+        for key in list(self._leaving - self._killing.keys()):
             running = self.running[key]
             if not running.box.pids() and running.box.empty() and running.exit is not None:
                 self._finish(key, running.exit)
 
     @property
     def needs_polling(self) -> bool:
-        return bool(self._killing or self._leaving or self._freezing) or any(not r.ours for r in self.running.values())
+        return bool(self._due or self._killing or self._leaving or self._freezing) or any(
+            not r.ours for r in self.running.values()
+        )
 
     def _poll_adopted(self, running: Running, now_ms: int) -> None:
         noted = self._exits.exits.pop((running.pid, running.ticks), None)
@@ -403,7 +441,7 @@ class Replicas:
         else:
             if running.ours:  # it is reaped before the box is empty: keep its exit for the next worker
                 self._exits.add(running.pid, running.ticks, code, number)
-            self._killing.add(running.key)
+            self._killing[running.key] = None
 
     def _ask_others(self, running: Running) -> None:
         """Send the stop signal to processes of a replica outside the group that got it."""
@@ -420,7 +458,7 @@ class Replicas:
         """Report the replica gone. Its box goes first: no later worker looks once the journal has the exit."""
         running = self.running.pop(key, None)
         self.held_last = running.devices if running is not None else ()
-        self._killing.discard(key)
+        self._killing.pop(key, None)
         self._leaving.discard(key)
         if running is not None:
             self._by_pid.pop(running.pid, None)

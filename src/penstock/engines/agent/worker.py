@@ -27,7 +27,7 @@ from penstock.engines.agent.devices import NodeDevices
 from penstock.engines.agent.journal import ExitBook, Journal, JournalReplica
 from penstock.engines.agent.lease import AnnouncedServer, LeaseCell, boot_ms, server_is_gone
 from penstock.engines.agent.parts import NodeParts
-from penstock.engines.agent.replicas import Replicas
+from penstock.engines.agent.replicas import SLICE_S, Replicas
 from penstock.engines.processes.batches import tell_batch
 from penstock.engines.processes.containment import choose
 from penstock.engines.processes.cpu_topology import cpu_sets_of
@@ -116,6 +116,9 @@ class Worker:
         self._devices = NodeDevices(config.spec, folder, self._replicas, self._selector)
         self._replicas.measured = self._devices.measured
         self._connect_at_ms = self._progress_at_ms = 0
+        self._exits_left = True
+        self._to_read: list[ReplicaKey] = []
+        """Replicas whose reports are still to be read in this round."""
         self._wake_read, self._wake_write = socket.socketpair()
         for end in (self._wake_read, self._wake_write):
             end.setblocking(False)
@@ -156,7 +159,6 @@ class Worker:
         signal.signal(signal.SIGTERM, self._on_term)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD, signal.SIGTERM])  # blocked since before the fork
         self._selector.register(self._wake_read, selectors.EVENT_READ)
-        self._replicas.reap()
         self._parts.look()
         while not (self._ending and not self._replicas.running and not self._parts.preparing):
             ready = self._selector.select(self._timeout_s())
@@ -166,7 +168,7 @@ class Worker:
                 if key.fileobj is self._wake_read:
                     with contextlib.suppress(BlockingIOError):
                         self._wake_read.recv(4096)
-                    self._replicas.reap()
+                    self._exits_left = True
                 elif key.data is not self._devices:
                     self._on_socket(mask)
             self._turn()
@@ -197,6 +199,8 @@ class Worker:
 
     def _timeout_s(self) -> float:
         now_ms = boot_ms()
+        if self._to_read or self._exits_left:
+            return 0
         if self._replicas.needs_polling:
             return POLL_MS / 1000
         due_ms = self._state.due_ms(connected=self._socket is not None)
@@ -218,18 +222,18 @@ class Worker:
             if now_ms >= self._connect_at_ms or self._server.ready:
                 self._connect(now_ms)
         self._last_ms = now_ms
+        self._exits_left = self._exits_left and self._replicas.reap()
         self._replicas.poll(now_ms)
         for key, why in self._replicas.newly_frozen(now_ms):
             if why:
                 self._state.on_refused(key, why)
             else:
                 self._state.on_frozen(key)
-        if now_ms >= self._progress_at_ms:
+        if not self._to_read and now_ms >= self._progress_at_ms:
             self._progress_at_ms = now_ms + PROGRESS_EVERY_MS
             bound_output(self._data.node(self._config.spec.name) / "agent.log", OWN_LOG_MAX_BYTES)
-            for key in self._reports:
-                self._read_progress(key)
-                bound_output(self._data.output(key), OUTPUT_MAX_BYTES)
+            self._to_read = list(self._reports)
+        self._read_some()
         for seen in self._inspector.seen():
             if isinstance(seen, NodeCheck):
                 self._state.on_checked(seen)
@@ -277,7 +281,7 @@ class Worker:
                 case br.Spawn():
                     key = action.order.key
                     self._reports[key] = ReportFile(key, self._data.report(key))
-                    self._replicas.start(action.order)
+                    self._replicas.queue(action.order)
                 case br.AskToStop():
                     kill_at_ms = self._state.entries[action.key].kill_at_ms or 0
                     self._replicas.ask_to_stop(action.key, kill_at_ms)
@@ -319,6 +323,15 @@ class Worker:
             self._devices.hold(key, info, boot_ms())
         else:
             self._state.on_gone(key, info)
+
+    def _read_some(self) -> None:
+        """Read what programs have reported, for as long as a slice lasts; the others come with the next turn."""
+        until_s = time.monotonic() + SLICE_S
+        while self._to_read and time.monotonic() < until_s:
+            key = self._to_read.pop()
+            if key in self._reports:
+                self._read_progress(key)
+                bound_output(self._data.output(key), OUTPUT_MAX_BYTES)
 
     def _read_progress(self, key: ReplicaKey) -> None:
         for seen in self._reports[key].read():

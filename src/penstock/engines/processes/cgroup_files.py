@@ -98,13 +98,15 @@ def out_of_memory(limits: Resources, killed: int, *, reached: bool) -> str:
     return f"out of memory: {where}, killed by the kernel ({counted(killed, 'process', 'processes')})"
 
 
-def tasks_max() -> int:
-    """Return how many processes and threads one replica may have: half of what the machine can have.
+def tasks_max(cpu_milli: int) -> int:
+    """Return how many processes and threads a replica may have: its part of the CPUs, of half of what the machine can
+    have.
 
-    A program that forks without end fails before the agent and everybody else on the machine do.
+    Programs that fork without end fail before the agent, other jobs and everybody else on the machine do.
     """
     most = (number(_PROC / name) for name in ("pid_max", "threads-max"))
-    return max(TASKS_MIN, min((one for one in most if one), default=TASKS_MIN) // TASKS_DIVISOR)
+    half = min((one for one in most if one), default=TASKS_MIN) // TASKS_DIVISOR
+    return max(TASKS_MIN, half * min(cpu_milli, all_cpus := 1000 * (os.cpu_count() or 1)) // all_cpus)
 
 
 def listed(cpus: Iterable[int]) -> str:

@@ -51,7 +51,7 @@ class _BoxV1:
                 self.fresh.add(folder)
         self._shared: tuple[str, ...] = ()
 
-    def limit(self, workload_class: WorkloadClass, closed: Sequence[str], tasks: int) -> None:
+    def limit(self, workload_class: WorkloadClass, closed: Sequence[str]) -> None:
         """Set the limits of groups that are new."""
         limits = self._limits
         new = {tree: folder for tree, folder in self.folders.items() if folder in self.fresh}
@@ -62,7 +62,7 @@ class _BoxV1:
         if "memory" in new and limits.memory_bytes:
             write(new["memory"] / "memory.limit_in_bytes", str(limits.memory_bytes))
         if "pids" in new:
-            write(new["pids"] / "pids.max", str(tasks))
+            write(new["pids"] / "pids.max", str(tasks_max(limits.cpu_milli)))
         for file in closed if "devices" in new else ():
             write(new["devices"] / "devices.deny", f"{file} rwm")
 
@@ -153,7 +153,6 @@ class CgroupV1:
 
     def __init__(self, trees: dict[str, Path]) -> None:
         self._trees = trees
-        self._tasks = tasks_max()
         self._shared: Path | None = None
 
     def box(
@@ -171,7 +170,7 @@ class CgroupV1:
         wanted |= {"devices"} if closed else set()
         wanted |= {"cpuset"} if cpus and self._shared else set()
         box = _BoxV1(self._trees, name, limits, wanted)
-        box.limit(workload_class, closed, self._tasks)
+        box.limit(workload_class, closed)
         box.run_on(cpus, self._shared)
         return box
 

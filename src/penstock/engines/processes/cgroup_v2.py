@@ -63,7 +63,7 @@ class _BoxV2:
         self.fresh = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
 
-    def limit(self, workload_class: WorkloadClass, tasks: int) -> None:
+    def limit(self, workload_class: WorkloadClass) -> None:
         folder, limits = self._folder, self._limits
         if limits.cpu_milli:
             write(folder / "cpu.max", f"{boxes.quota_us(limits.cpu_milli)} {boxes.CPU_PERIOD_US}")
@@ -71,7 +71,7 @@ class _BoxV2:
         if limits.memory_bytes:
             write(folder / "memory.max", str(limits.memory_bytes))
             write(folder / "memory.oom.group", "1")
-        write(folder / "pids.max", str(tasks))
+        write(folder / "pids.max", str(tasks_max(limits.cpu_milli)))
         disks = weight(boxes.SHARES_PER_CPU[workload_class])
         if not written(folder / "io.weight", f"default {disks}"):  # of io.cost; else the BFQ scheduler may have one
             written(folder / "io.bfq.weight", f"default {disks}")
@@ -156,7 +156,6 @@ class CgroupV2:
 
     def __init__(self, base: Path, missing: Sequence[str] = ()) -> None:
         self._base, self._missing = base, tuple(missing)
-        self._tasks = tasks_max()
         self._shared = ""
         self._open_files = ""
 
@@ -180,7 +179,7 @@ class CgroupV2:
     ) -> Box:
         box = _BoxV2(self._base / name, limits)
         if box.fresh:
-            box.limit(workload_class, self._tasks)
+            box.limit(workload_class)
             if cpus or self._shared:
                 box.run_on(listed(cpus) if cpus else self._shared)
             if closed:
