@@ -21,6 +21,7 @@ BUDGETS_S = {
     "tests/docs": 240,  # how-tos are played as they stand
     "tests/engines": 1800,  # real Slurm, Ray and containers, and machines in network namespaces
     "tests/formats": 60,
+    "tests/hostile": 600,  # a server of root with jobs that take all they can
     "tests/mcp": 240,
     "tests/migrate": 120,
     "tests/report": 440,

@@ -137,7 +137,7 @@ EXAMPLES = {
         ({"capability": 9}, lambda e: e.spec.ask.each.devices.capability_min, (9, 0)),
         ({"link": "nvlink"}, lambda e: e.spec.ask.each.devices.link, "nvlink"),
     ],
-    "cpus": [(0.5, lambda e: e.spec.ask.each.host.cpu_milli, 500), (0, lambda e: e.spec.ask.each.host.cpu_milli, 0)],
+    "cpus": [(0.5, lambda e: e.spec.ask.each.host.cpu_milli, 500), (0, lambda e: e.spec.ask.each.host.cpu_milli, 50)],
     "memory": [
         ("64GB", lambda e: e.spec.ask.each.host.memory_bytes, 64 * 10**9),
         (2.0, lambda e: e.spec.ask.each.host.memory_bytes, 2),

@@ -26,9 +26,17 @@ def free_ports(state: State, places: Sequence[ReplicaPlace], count: int, port: i
     return tuple(next(free[place.node], 0) for place in places for _ in range(count))
 
 
+STRIDES = (389, 397)
+"""Primes, one of which divides no range that has fewer ports than their product."""
+
+
 def _free(state: State, node: NodeName) -> Iterator[int]:
+    """Yield the free ports of a node, neighbours far from each other: a program that took a block of the range without
+    being given it costs others one further try, not one for each port of the block.
+    """
     spec, used = state.nodes[node].spec, state.indexes.ports
+    stride = next((one for one in STRIDES if spec.port_count % one), 1)
     for step in range(spec.port_count):
-        port = spec.port_first + (state.next_port + step) % spec.port_count
+        port = spec.port_first + (state.next_port + step) * stride % spec.port_count
         if (node, port) not in used:
             yield port

@@ -27,6 +27,7 @@ from penstock.engines.agent.preparation import NotPrepared
 from penstock.engines.processes import account_files
 from penstock.engines.processes.accounts import account_of, private
 from penstock.engines.processes.procfs import boot_id
+from penstock.engines.processes.spawn import NEVER_RAN_CODE
 from penstock.privatefiles import PASSED, write_whole
 
 log = logging.getLogger(__name__)
@@ -204,11 +205,13 @@ class KeptTrees:
                     _move(mark, new, making, home)
                 with account_files.folder(new, home) as tree:
                     state = state_of(tree)
-            except BaseException:
+            except BaseException as error:
                 account_files.remove(mark, making)
                 account_files.remove(new, home)
                 with self._lock:
                     self._begun -= begun
+                if isinstance(error, account_files.TooLarge):
+                    raise NotPrepared(f"what was made cannot be kept: {error.strerror}", NEVER_RAN_CODE) from error
                 raise
         tree_made = Tree(str(path), name, account, self._boot(), state, size)
         with self._lock:

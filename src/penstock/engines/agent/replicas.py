@@ -367,7 +367,7 @@ class Replicas:
         return False
 
     def poll(self, now_ms: int) -> None:
-        """Start what is due; check adopted processes, boxes that are being emptied, and MPS daemons: no signal comes."""
+        """Start what is due; check adopted processes, boxes being emptied and MPS daemons: they send no signal."""
         if self._mps is not None:
             self._turn_mps(self._mps, now_ms)
         for done in self._parts.prepared() if self._parts is not None else ():

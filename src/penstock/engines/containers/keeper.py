@@ -152,6 +152,9 @@ class Keeper:
         if self._plan["parts"]:  # before anything is opened: only what is of these mounts can be mounted in them
             own_mounts()
             os.mkdir(self._plan["parts"], 0o700)
+        self._mount_opened()
+
+    def _mount_opened(self) -> None:
         ours, theirs = socket.socketpair()
         child = os.fork()
         if not child:

@@ -30,6 +30,10 @@ _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOE
 _AT_ONCE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
+class TooLarge(OSError):
+    """A tree has more entries, or is deeper, than is walked."""
+
+
 class Entry(NamedTuple):
     """One entry of a tree; `path` is relative to it, '' for the tree itself."""
 
@@ -117,7 +121,7 @@ def make_folder(path: Path, mode: int = 0o700, uid: int = -1, gid: int = -1) -> 
 def walk(tree: int, most: int = ENTRIES_MAX) -> Iterator[Entry]:
     """Yield a tree and all that is in it, in the order of names, folders before what they hold.
 
-    Raises: OSError, also where it has more than `most` entries, or is deeper than `DEPTH_MAX`.
+    Raises: OSError, TooLarge where it has more than `most` entries or is deeper than `DEPTH_MAX`.
     """
     left = [most]
     yield Entry("", os.fstat(tree))
@@ -132,17 +136,17 @@ def _walked(opened: int, path: str, left: list[int], depth: int) -> Iterator[Ent
         yield Entry(f"{path}{name}", about)
         if stat.S_ISDIR(about.st_mode):
             if depth == DEPTH_MAX:
-                raise OSError(errno.ELOOP, f"a tree is deeper than {DEPTH_MAX} folders", path)
+                raise TooLarge(errno.ELOOP, f"a tree is deeper than {DEPTH_MAX} folders")
             with folder(name, opened) as inner:
                 yield from _walked(inner, f"{path}{name}/", left, depth + 1)
 
 
 def names_in(opened: int, most: int) -> list[str]:
-    """Return the names in a folder, in order. Raises: OSError where there are more than `most`."""
+    """Return the names in a folder, in order. Raises: OSError, TooLarge where there are more than `most`."""
     with os.scandir(opened) as entries:
         names = [entry.name for entry in islice(entries, most + 1)]
     if len(names) > most:
-        raise OSError(errno.E2BIG, f"a folder has more than {most} entries")
+        raise TooLarge(errno.E2BIG, f"a tree has more than {ENTRIES_MAX} entries")
     return sorted(names)
 
 

@@ -15,8 +15,8 @@ from penstock.core.messages.reports import ProgressSeen, ReplicaKey
 from penstock.core.model.batching import BatchSeen
 from penstock.core.model.progress import SAVE_SIGNALS, Gauges
 
-READ_MAX_BYTES = 1 << 20
-TURN_MAX_BYTES = 1 << 20
+READ_MAX_BYTES = 1 << 18
+TURN_MAX_BYTES = 1 << 18
 """In one go: a program that writes faster, or a huge file, must not keep the agent from all other work."""
 LINE_MAX_BYTES = 65_536
 WHY_MAX_CHARS = 200
@@ -73,6 +73,8 @@ class ReportFile:
         self.step = 0
         self._pace = StepPace()
         self._gauges = Gauges()
+        self._latest: _ReportLine | None = None
+        """The newest progress that is not in the gauges yet."""
         self._bad_losses = 0
 
     def read(self) -> list[ProgressSeen]:
@@ -85,6 +87,9 @@ class ReportFile:
                 seen = self._line(line)
                 if seen is not None:
                     found.append(seen)
+        if self._latest is not None:
+            self._gauges = replace(_gauges(self._latest), loss_not_finite=self._bad_losses >= BAD_LOSSES_LEAST)
+            self._latest = None
         if self.step != before and (not found or found[-1].step != self.step):
             gauges = replace(self._gauges, step_ms=self._pace.step_ms(), report_gap_ms=self._pace.gap_ms())
             found.append(ProgressSeen(self._key, "progress", self.step, gauges=gauges if gauges != Gauges() else None))
@@ -133,7 +138,7 @@ class ReportFile:
         elif report.kind == "progress":
             self._pace.add(report.time_ms, report.step)
             self._note_loss(report)
-            self._gauges = replace(_gauges(report), loss_not_finite=self._bad_losses >= BAD_LOSSES_LEAST)
+            self._latest = report
         elif report.kind == "resumed":
             return ProgressSeen(self._key, "resumed", report.step)
         elif report.kind == "listens" and report.signal in ("", *SAVE_SIGNALS):
