@@ -69,6 +69,7 @@ lint: $(VENV)/.dev
 	$(BIN)/python scripts/check_size.py
 	$(BIN)/python scripts/check_words.py
 	$(BIN)/python scripts/check_starts.py
+	$(BIN)/python scripts/check_folders.py
 	$(BIN)/python scripts/generate_docs.py --check
 
 audit: $(BIN)/python

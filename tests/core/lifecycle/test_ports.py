@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.lifecycle.ports import stride_of
 from penstock.core.messages.orders import StartReplica
 from penstock.testing.builders import node
 from penstock.testing.harness import World
@@ -68,3 +69,11 @@ def test_no_two_live_attempts_share_a_port(jobs, data):
             w.start(job_id)
             for rank in range(replicas):
                 w.exit_replica(job_id, rank)
+
+
+@given(count=st.integers(20, 1_000))
+def test_who_took_half_of_the_ports_costs_others_three_tries_at_most(count):
+    order = [number * stride_of(count) % count for number in range(2 * count)]
+    assert sorted(order[:count]) == list(range(count))
+    tries = "".join("x" if port < count // 2 else " " for port in order).split()
+    assert max(map(len, tries)) <= 2

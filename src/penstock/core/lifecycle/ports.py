@@ -1,6 +1,8 @@
 """Ports of attempts: one for the rendezvous, and those that the job names."""
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from math import gcd
 
 from penstock.core.model.ids import NodeName
 from penstock.core.model.jobs import ReplicaPlace
@@ -26,8 +28,16 @@ def free_ports(state: State, places: Sequence[ReplicaPlace], count: int, port: i
     return tuple(next(free[place.node], 0) for place in places for _ in range(count))
 
 
-STRIDES = (389, 397)
-"""Primes, one of which divides no range that has fewer ports than their product."""
+GOLDEN_MILLI = 618
+
+
+@lru_cache
+def stride_of(count: int) -> int:
+    """Return a step that visits each of `count` ports once, and spreads any few visits in a row over all of them.
+
+    Source: Fibonacci hashing, Knuth, The Art of Computer Programming 3, 6.4.
+    """
+    return next((step for step in range(count * GOLDEN_MILLI // 1000, 1, -1) if gcd(step, count) == 1), 1)
 
 
 def _free(state: State, node: NodeName) -> Iterator[int]:
@@ -35,7 +45,7 @@ def _free(state: State, node: NodeName) -> Iterator[int]:
     being given it costs others one further try, not one for each port of the block.
     """
     spec, used = state.nodes[node].spec, state.indexes.ports
-    stride = next((one for one in STRIDES if spec.port_count % one), 1)
+    stride = stride_of(spec.port_count)
     for step in range(spec.port_count):
         port = spec.port_first + (state.next_port + step) * stride % spec.port_count
         if (node, port) not in used:

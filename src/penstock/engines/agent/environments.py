@@ -152,7 +152,7 @@ class Environments(Preparer):
         fixed = {"UV_LINK_MODE": "copy", "UV_COMPILE_BYTECODE": "1", "UV_NO_PROGRESS": "1"}
         return {**found, **fixed, "UV": self._uv(job)}
 
-    def _uv(self, job: Preparation) -> str:
+    def _uv(self, job: Preparation) -> str:  # root's: copies of uv lie in the agent's folder
         """Return where uv is, for the account that runs it. Raises: NotPrepared."""
         found = starts.tool("uv")
         if found is None:

@@ -6,6 +6,8 @@ hash, or by what its source says of its version, asked with each job's own crede
 the account. A job gets a folder of links to its inputs.
 """
 
+# root's: inputs are filled in the agent's own folder, before their account can pass them
+
 import contextlib
 import ctypes
 import hashlib

@@ -17,7 +17,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -81,7 +80,7 @@ def state_of(tree: int) -> str:
 def make_room(size: int, path: Path, what: str, clean: Callable[[], object]) -> None:
     """Make room for `size` bytes in a folder, if need be by `clean`. Raises: NotPrepared; OSError."""
     for last in (False, True):
-        free = shutil.disk_usage(path).free
+        free = shutil.disk_usage(path).free  # root's: the agent's, in which trees are filled
         if size + SPARE_BYTES <= free:
             return
         if last:
@@ -283,7 +282,8 @@ class KeptTrees:
         """Return the trees; at first those that a former worker has noted."""
         if self._trees is None:
             try:
-                self._trees = msgspec.json.decode(self._notes.read_bytes(), type=list[Tree])
+                noted = self._notes.read_bytes()  # root's: the node's folder
+                self._trees = msgspec.json.decode(noted, type=list[Tree])
             except (OSError, msgspec.MsgspecError):
                 self._trees = []
         return self._trees
@@ -295,15 +295,15 @@ class KeptTrees:
         self._swept = True
         found: list[Path] = []
         with contextlib.suppress(OSError):
-            for home in sorted(self._base.iterdir()):
-                with contextlib.suppress(OSError), account_files.folder(home) as opened, os.scandir(opened) as entries:
-                    found += [home / entry.name for entry in islice(entries, LEFT_MAX)]
+            for home in sorted(self._base.iterdir()):  # root's: the homes, not what is in them
+                with contextlib.suppress(OSError), account_files.folder(home) as opened:
+                    found += [home / name for name in account_files.first_names(opened, LEFT_MAX)]
         with self._lock:
             known = {tree.path for tree in self._all()} | self._begun
         return [path for path in found if str(path) not in known]
 
     def _write_notes(self) -> None:
-        write_whole(self._notes, msgspec.json.encode(self._trees), synced=False)
+        write_whole(self._notes, msgspec.json.encode(self._trees), synced=False)  # root's: the node's folder
 
 
 def _any_boot() -> str:

@@ -1,5 +1,7 @@
 """The files of an unpacked snapshot, made in a folder of the agent's own."""
 
+# root's: trees are filled in the agent's own folder, before their account can pass them
+
 import os
 from collections.abc import Sequence
 from pathlib import Path

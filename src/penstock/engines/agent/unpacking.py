@@ -73,7 +73,7 @@ class UnpackedFolders(Preparer):
         with self._at_once:
             path, there = self._trees.get(snapshot.partition("/")[2], job.account, job.users, fill)
         if not there:
-            write_whole(private(self._lists) / path.name, lists[0], synced=False)
+            write_whole(private(self._lists) / path.name, lists[0], synced=False)  # root's: the node's folder
         return Contribution(defaults=unwritten(job.account), workdir=str(path), shown=(str(path),))
 
     def used(self, made: Contribution, users: Sequence[str]) -> None:
@@ -86,7 +86,7 @@ class UnpackedFolders(Preparer):
 
     def _clean(self, kept_bytes: int, living: Set[str]) -> None:
         for path in self._trees.clean(living, kept_s=KEPT_S, kept_bytes=kept_bytes):
-            (self._lists / path.name).unlink(missing_ok=True)
+            (self._lists / path.name).unlink(missing_ok=True)  # root's: the node's folder
 
     def _fill(self, folder: Path, snapshot: str, job: Preparation, files: fs.Files) -> None:
         """Unpack a snapshot into an empty folder. Raises: PenstockError; OSError; Cancelled."""
@@ -118,7 +118,7 @@ class UnpackedFolders(Preparer):
         found: dict[bytes, tuple[Path, str, int]] = {}
         for root in self._trees.latest(account, LOOKED_IN):
             with contextlib.suppress(OSError, PenstockError):
-                files = fs.decoded((self._lists / root.name).read_bytes())
+                files = fs.decoded((self._lists / root.name).read_bytes())  # root's: the node's folder
                 found |= {chunk: (root, path, at) for chunk, ((path, at), *_) in unpacked.places(files).items()}
         return found
 

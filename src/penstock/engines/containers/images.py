@@ -69,7 +69,7 @@ class Images(Preparer):
         with self._lock:
             self._users.update(users)
 
-    def left(self, living: AbstractSet[str]) -> None:
+    def left(self, living: AbstractSet[str]) -> None:  # root's: plans lie in the node's folder
         """Remove what is recorded of containers whose keeper was killed; no process of one is left by then."""
         with self._lock:
             gone = self._users - living
@@ -174,7 +174,7 @@ def _mounts(
     said = done.output.decode(errors="surrogateescape").split("\0")
     if not done.ok or len(said) != 2 * len(named) + 1:
         raise NotPrepared(said[-1].strip().removeprefix("realpath: ")[:SAID_MAX], JOBS_FAULT)
-    real = [os.path.realpath(folder) for folder in folders]
+    real = [os.path.realpath(folder) for folder in folders]  # root's: the administrator's
     found = []
     for one, source in zip(named, said[::2], strict=False):
         if not is_plain(source):

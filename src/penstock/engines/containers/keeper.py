@@ -16,6 +16,8 @@ PLAN is a file with JSON, made by `commands.py`; the environment of the program 
 Penstock is imported here.
 """
 
+# root's: plan, files and mount points lie in the agent's folder; `reached` opens the account's things as the account
+
 import contextlib
 import ctypes
 import json

@@ -1,5 +1,7 @@
 """Folders of mount points, in which Charliecloud shows an image with what a replica brings: it makes none itself."""
 
+# root's: mount points lie in a folder of the agent's, which no account may write
+
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path

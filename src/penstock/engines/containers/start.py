@@ -168,7 +168,9 @@ def _kept(
         stop=order.checkpoint.stop_signal,
         grouped=bool(gates),
     )
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(
+        file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )  # root's: the node's folder
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
         json.dump(way, opened)
     outside = {**base_environment(os.environ, None), REPLICA_MARK: mark}

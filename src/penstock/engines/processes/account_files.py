@@ -143,11 +143,16 @@ def _walked(opened: int, path: str, left: list[int], depth: int) -> Iterator[Ent
 
 def names_in(opened: int, most: int) -> list[str]:
     """Return the names in a folder, in order. Raises: OSError, TooLarge where there are more than `most`."""
-    with os.scandir(opened) as entries:
-        names = [entry.name for entry in islice(entries, most + 1)]
+    names = first_names(opened, most + 1)
     if len(names) > most:
         raise TooLarge(errno.E2BIG, f"a tree has more than {ENTRIES_MAX} entries")
     return sorted(names)
+
+
+def first_names(opened: int, most: int) -> list[str]:
+    """Return names in a folder, of which its owner may have made any number: `most` at most, in any order."""
+    with os.scandir(opened) as entries:
+        return [entry.name for entry in islice(entries, most)]
 
 
 def remove(name: str, within: int, clock: Callable[[], float] = time.monotonic) -> bool:

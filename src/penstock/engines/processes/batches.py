@@ -33,12 +33,14 @@ def make_told(data: DataFolder, key: ReplicaKey, *, passed: bool) -> None:
     """
     private(data.told(key.job_id), PASSED if passed else 0o700)
     with contextlib.suppress(FileNotFoundError):
-        data.batch(key).unlink()
+        data.batch(key).unlink()  # root's: accounts may read `told` alone
 
 
 def tell_batch(data: DataFolder, key: ReplicaKey, batch: BatchChoice) -> None:
     """Tell a running program its batch; it looks between two updates. What fails is logged, and comes again later."""
     try:
-        write_whole(data.batch(key), batch_text(batch) + "\n", 0o644, synced=False)
+        write_whole(
+            data.batch(key), batch_text(batch) + "\n", 0o644, synced=False
+        )  # root's: accounts may read `told` alone
     except OSError as error:
         log.warning("a batch could not be told", extra={"key": str(key), "error": str(error)})

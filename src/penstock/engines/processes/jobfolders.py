@@ -4,6 +4,8 @@ Nothing is deleted. A folder of another job of the same number is moved aside un
 runs here again, as after a return to its log.
 """
 
+# root's: folders of jobs are the agent's, and what lies in their `checkpoints` and `work` is the account's
+
 import contextlib
 import errno
 import logging
@@ -13,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.core.messages.orders import StartReplica
-from penstock.engines.processes import locks
+from penstock.engines.processes import account_files, locks
 from penstock.engines.processes.paths import DataFolder
 from penstock.privatefiles import write_whole
 
@@ -63,17 +65,15 @@ def make_own(folder: Path, mark: str, *, unmarked: bool = False, synced: bool = 
 def mark_of(folder: Path) -> str:
     """Return the mark of a job's folder, `UNMARKED` where it has none that is valid, '' where there is no folder."""
     try:
-        descriptor = os.open(folder / MARK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = account_files.plain_file(folder / MARK_NAME)
     except FileNotFoundError:
         return UNMARKED if folder.exists() else ""
     except OSError as error:
-        if error.errno == errno.ELOOP:  # a link, which no agent writes
+        if error.errno == errno.ELOOP:  # something that no agent writes
             return UNMARKED
         raise
     try:
         text = os.read(descriptor, MARK_MAX_BYTES).decode("ascii", errors="replace").strip()
-    except IsADirectoryError:
-        return UNMARKED
     finally:
         os.close(descriptor)
     return text if _MARK.fullmatch(text) else UNMARKED
@@ -124,8 +124,8 @@ def _set_aside_later(data: DataFolder, order: StartReplica) -> None:
                 left.rename(_aside(left.with_name(f"restored.{left.stem}"), left.suffix.removeprefix(".")))
     if later:
         log.warning("job %s continues from before attempts that the log does not know: it was restored", key.job_id)
-        with contextlib.suppress(FileNotFoundError):
-            (data.checkpoints(key.job_id) / ATTEMPT_RECORD).unlink()
+        with contextlib.suppress(OSError), account_files.folder(data.checkpoints(key.job_id)) as checkpoints:
+            account_files.remove(ATTEMPT_RECORD, checkpoints)
 
 
 @contextlib.contextmanager

@@ -4,11 +4,11 @@ import ctypes
 import logging
 import os
 import re
-import stat
 from pathlib import Path
 
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
+from penstock.engines.processes import account_files
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.reportfiles import read_report
 
@@ -17,9 +17,6 @@ log = logging.getLogger(__name__)
 FALLOC_FL_KEEP_SIZE = 0x01
 FALLOC_FL_PUNCH_HOLE = 0x02
 _BLOCK = 4096
-_AT_ONCE = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-"""The account of a job owns its outputs, and may hold a lease on one: an open would wait (fcntl(2))."""
-READING = os.O_RDONLY | _AT_ONCE
 ERROR_TAIL_BYTES = 16_384
 ERROR_MAX_CHARS = 200
 _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt|Timeout|Failure)\b(: .*)?$")
@@ -33,12 +30,15 @@ class LocalOutputs:
 
     def listed(self, job_id: JobId) -> list[tuple[AttemptNumber, Rank, int]]:
         """Return (attempt, rank, bytes) of each output of the job, in order."""
-        return [(attempt, rank, path.stat().st_size) for attempt, rank, path in self._data.outputs(job_id)]
+        found = self._data.outputs(job_id)
+        return [(attempt, rank, path.stat().st_size) for attempt, rank, path in found]  # root's: the job's folder
 
     def size(self, job_id: JobId, attempt: AttemptNumber, rank: Rank) -> int | None:
         """Return the bytes of an output, with what was given up of it, or None when there is no such output."""
         try:
-            return os.stat(self._data.output(ReplicaKey(job_id, attempt, rank)), follow_symlinks=False).st_size
+            return os.stat(
+                self._data.output(ReplicaKey(job_id, attempt, rank)), follow_symlinks=False
+            ).st_size  # root's: the job's folder
         except OSError:
             return None
 
@@ -62,7 +62,7 @@ class LocalOutputs:
 def read_output(path: Path, offset: int, limit: int) -> tuple[int, bytes] | None:
     """Return (where, up to `limit` bytes) of an output from `offset` on, as `LocalOutputs.read` does."""
     try:
-        descriptor = os.open(path, READING)
+        descriptor = account_files.plain_file(path)
     except OSError:
         return None
     try:
@@ -85,14 +85,14 @@ def bound_output(path: Path, most_bytes: int) -> bool:
     holes, all of it is given up: a full disk would cost more.
     """
     try:
-        known = path.stat()
+        known = path.stat()  # root's: the job's folder
     except OSError:
         return False
     if known.st_blocks * 512 <= most_bytes:
         return False
     length = (known.st_size - most_bytes // 2) // _BLOCK * _BLOCK
     try:
-        descriptor = os.open(path, os.O_RDWR | _AT_ONCE)
+        descriptor = account_files.plain_file(path, os.O_RDWR)
     except OSError:
         return False
     try:
@@ -117,21 +117,16 @@ def tell(path: Path, text: str) -> bool:
 def add(path: Path, data: bytes, *, line: bool = False) -> bool:
     """Add to an output; return whether that could be done.
 
-    The account of a job owns the file, and may have made something else of it: only a plain file with one name is
-    written to.
-
     Args:
         line: a line that was begun there is ended before.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | _AT_ONCE)
+        descriptor = account_files.plain_file(path, os.O_RDWR | os.O_APPEND)
     except OSError:
         return False
     try:
-        known = os.fstat(descriptor)
-        if not stat.S_ISREG(known.st_mode) or known.st_nlink != 1:
-            return False
-        begun = line and known.st_size > 0 and os.pread(descriptor, 1, known.st_size - 1) != b"\n"
+        size = os.fstat(descriptor).st_size
+        begun = line and size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
         return os.write(descriptor, b"\n" * begun + data) > 0
     except OSError:
         return False
@@ -142,7 +137,7 @@ def add(path: Path, data: bytes, *, line: bool = False) -> bool:
 def last_error(path: Path) -> str:
     """Return the last line of a program's output that names a Python error, shortened; or ''."""
     try:
-        with os.fdopen(os.open(path, READING), "rb") as file:
+        with os.fdopen(account_files.plain_file(path), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - ERROR_TAIL_BYTES))
             text = file.read().decode("utf-8", errors="replace")
     except OSError:

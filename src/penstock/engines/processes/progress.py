@@ -3,7 +3,6 @@
 import contextlib
 import math
 import os
-import stat
 import statistics
 from collections import deque
 from pathlib import Path
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 from penstock.core.messages.reports import ProgressSeen, ReplicaKey
 from penstock.core.model.batching import BatchSeen
 from penstock.core.model.progress import SAVE_SIGNALS, Gauges
+from penstock.engines.processes import account_files
 
 READ_MAX_BYTES = 1 << 18
 TURN_MAX_BYTES = 1 << 18
@@ -29,9 +29,6 @@ LOCAL_MAX, ACCUMULATION_MAX, NOISE_MAX = 2**31, 2**16, 2**40
 STEP_MAX_US = 24 * 3_600_000_000
 BAD_LOSSES_LEAST = 3
 """Values in a row that are not finite before it is reported: with mixed precision a single one is usual."""
-
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""The file is the program's: a blocking open would wait for its lease (fcntl), or for a writer."""
 
 
 class _ReportLine(msgspec.Struct):
@@ -98,15 +95,15 @@ class ReportFile:
     def rest(self) -> list[ProgressSeen]:
         """Return the rest as `read` does, after the last write; of more than it reads in one go, the end."""
         with contextlib.suppress(OSError):
-            self._offset = max(self._offset, os.stat(self._path).st_size - TURN_MAX_BYTES)
+            size = os.stat(self._path, follow_symlinks=False).st_size  # root's: nothing is opened
+            self._offset = max(self._offset, size - TURN_MAX_BYTES)
         return self.read()
 
     def _next(self) -> bytes:
         try:
-            known = os.stat(self._path, follow_symlinks=False)
-            if not stat.S_ISREG(known.st_mode) or known.st_size <= self._offset:
+            if os.stat(self._path, follow_symlinks=False).st_size <= self._offset:  # root's: nothing is opened
                 return b""
-            descriptor = os.open(self._path, _OPEN)
+            descriptor = account_files.plain_file(self._path)
         except OSError:
             return b""
         try:

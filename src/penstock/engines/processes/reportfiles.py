@@ -2,17 +2,15 @@
 
 import contextlib
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.core.model.pieces import even_pieces, whole_lines
+from penstock.engines.processes import account_files
 
 KEPT_MAX_BYTES = 1 << 20
 """Of the report of a program that has ended: some thousand lines, more than any curve has points."""
 KEPT_PIECE_BYTES = 16_384
-_AT_ONCE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""The file is the program's: a blocking open would wait for its lease (fcntl), or for a writer."""
 
 
 def read_report(path: Path, offset: int, limit: int) -> tuple[int, bytes] | None:
@@ -41,15 +39,11 @@ def thin_report(path: Path) -> bool:
 @contextlib.contextmanager
 def _opened(path: Path, mode: int) -> Iterator[tuple[int, int]]:
     """Give descriptor and size of a regular file without other links; -1 where it cannot be opened, or is none."""
-    descriptor, size = -1, 0
+    descriptor = -1
     try:
         with contextlib.suppress(OSError):
-            if stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode):  # to open a pipe would wake its writer
-                descriptor = os.open(path, mode | _AT_ONCE)
-                known = os.fstat(descriptor)
-                own = stat.S_ISREG(known.st_mode) and known.st_nlink == 1  # another link: it is a file of somebody else
-                size = known.st_size if own else -1
-        yield (-1, 0) if descriptor < 0 or size < 0 else (descriptor, size)
+            descriptor = account_files.plain_file(path, mode)
+        yield (-1, 0) if descriptor < 0 else (descriptor, os.fstat(descriptor).st_size)
     finally:
         if descriptor >= 0:
             os.close(descriptor)

@@ -113,7 +113,7 @@ def open_output(data: DataFolder, order: StartReplica) -> int:
     prepare_folder(data, order)
     private(data.job(key.job_id), PASSED if account else 0o700)
     for folder in (data.checkpoints(key.job_id), data.work(key.job_id)):
-        folder.mkdir(0o700, exist_ok=True)
+        folder.mkdir(0o700, exist_ok=True)  # root's: the job's folder
     if order.batch is not None:
         make_told(data, key, passed=account is not None)
     if account is None:
@@ -271,9 +271,9 @@ def why_unknown(data: DataFolder, key: ReplicaKey, node: str = "") -> str:
     """Return why a replica has no exit status of its program; '' where it has one: it left with `NEVER_RAN_CODE`, or
     was killed on `node`."""
     if node:
-        return KEEPER_KILLED if data.keeper(node, key).exists() else ""
+        return KEEPER_KILLED if data.keeper(node, key).exists() else ""  # root's: the node's folder
     try:
-        said = data.never_ran(key).read_text(encoding="utf-8", errors="replace")
+        said = data.never_ran(key).read_text(encoding="utf-8", errors="replace")  # root's: the job's folder
     except OSError:
         return ""
     return said[:NEVER_RAN_MAX] or "its agent died before it had started"

@@ -16,7 +16,6 @@ import os
 import re
 import time
 from collections.abc import Container, Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,7 +77,7 @@ class Spool:
     def prepare(self, account: str) -> Path:
         """Return the folder of an account, made where it is missing. Raises: OSError, KeyError for no account."""
         folder = self.folder(account)
-        if (folder / PARTS[-1]).is_dir():
+        if (folder / PARTS[-1]).is_dir():  # root's: an account's folder is the server's
             return folder
         private(self.root, 0o711)
         private(folder, 0o711)  # stays the server's: no account can put another folder in its place
@@ -93,18 +92,15 @@ class Spool:
         Args:
             known: names of files that are passed over.
         """
-        if not self.root.is_dir():
+        if not self.root.is_dir():  # root's: the server's
             return
-        with os.scandir(self.root) as folders:
+        with os.scandir(self.root) as folders:  # root's: the server's
+            # root's: the server's
             named = [(_account(one.name), one.path) for one in folders if one.is_dir(follow_symlinks=False)]
         for account, path in named:
             found: list[str] = []
-            with (
-                contextlib.suppress(FileNotFoundError),
-                account_files.folder(f"{path}/news") as opened,
-                os.scandir(opened) as entries,
-            ):
-                found = [entry.name for entry in islice(entries, NEWS_MAX)]
+            with contextlib.suppress(FileNotFoundError), account_files.folder(f"{path}/news") as opened:
+                found = account_files.first_names(opened, NEWS_MAX)
             read = [one for name in found if name not in known and (one := _news(name)) is not None]
             yield from ((account, one) for one in sorted(read, key=lambda one: isinstance(one, Ended)))
 
@@ -138,8 +134,8 @@ class Spool:
 
     def beat_ms(self, account: str, key: ReplicaKey) -> int:
         """Return when a replica showed last that it lives (of the storage's clock), 0 where it never did."""
-        with contextlib.suppress(OSError):
-            return os.stat(self.folder(account) / "alive" / str(key), follow_symlinks=False).st_mtime_ns // 1_000_000
+        with contextlib.suppress(OSError), account_files.folder(self.folder(account) / "alive") as alive:
+            return os.stat(str(key), dir_fd=alive, follow_symlinks=False).st_mtime_ns // 1_000_000
         return 0
 
     def forget(self, account: str, key: ReplicaKey, names: Iterable[str]) -> None:
@@ -153,13 +149,13 @@ class Spool:
     def sweep(self) -> None:
         """Remove what is old: claims, and what was said of attempts that nobody knows."""
         before = time.time() - CLAIMS_KEPT_S
-        for folder in self.root.glob("*"):
+        for folder in self.root.glob("*"):  # root's: the server's
             for part in ("news", "hosts", "stop", "claims"):
                 with contextlib.suppress(OSError), account_files.folder(folder / part) as opened:
-                    with os.scandir(opened) as entries:
-                        names = [one.name for one in islice(entries, NEWS_MAX) if part != "news" or ".end." in one.name]
-                    for name in names:
+                    for name in account_files.first_names(opened, NEWS_MAX):
                         with contextlib.suppress(OSError):
+                            if part == "news" and ".end." not in name:
+                                continue
                             if os.stat(name, dir_fd=opened, follow_symlinks=False).st_mtime < before:
                                 os.unlink(name, dir_fd=opened)
 

@@ -94,7 +94,7 @@ class Submitter:
         prepare_folder(data, first, synced=False)
         private(folder, PASSED if first.account else 0o700)
         for inner in (data.checkpoints(first.key.job_id), data.work(first.key.job_id)):
-            inner.mkdir(0o700, exist_ok=True)
+            inner.mkdir(0o700, exist_ok=True)  # root's: the job's folder
         if first.account:
             account = account_of(first.account)
             for one in replicas:
