@@ -53,7 +53,7 @@ system-packages: $(VENV)/.dev
 	@scripts/install-system-packages.sh
 
 test: system-packages
-	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --repeat-failed $(PYTEST_ARGS)
 
 test-cgroup2: $(VENV)/.dev
 	$(BIN)/python scripts/cgroup2_vm.py $(PYTEST_ARGS)
