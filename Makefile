@@ -16,7 +16,7 @@ help:
 	@echo "make test-cgroup2   the tests of control groups on a kernel with version 2 only, in an emulated machine (minutes)"
 	@echo "make man      manual pages of the commands, in man/"
 	@echo "make lint     ruff, mypy --strict, import contracts, sizes, starts"
-	@echo "make audit    known vulnerabilities of the locked dependencies; needs the network"
+	@echo "make audit    known vulnerabilities of the locked dependencies; needs the network, and says which database it had"
 	@echo "make sim SEEDS=n   the fault simulator; make sim-planted proves that it finds bugs"
 	@echo "make sim-kubernetes SEEDS=n   the same of a Kubernetes cluster; make sim-kubernetes-planted likewise"
 	@echo "make e2e-kubernetes KUBECONFIG=file   the suite of a Kubernetes cluster, on one that is kept for tests"
@@ -71,7 +71,7 @@ lint: $(VENV)/.dev
 	$(BIN)/python scripts/check_starts.py
 	$(BIN)/python scripts/generate_docs.py --check
 
-audit: $(BIN)/python
+audit: $(VENV)/.dev
 	@$(BIN)/python scripts/audit.py
 
 sim: $(VENV)/.demo
