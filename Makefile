@@ -8,7 +8,7 @@ WORKERS ?= auto
 PYTEST_ARGS ?=
 COVERED_BY := tests/core tests/control tests/sim/replay tests/report tests/migrate tests/traces
 
-.PHONY: ui ui-check help demo test system-packages test-cgroup2 man lint audit install install-torch bench docs sim sim-planted sim-kubernetes sim-kubernetes-planted e2e-kubernetes soak coverage mutants clean
+.PHONY: ui ui-check help demo test system-packages test-cgroup2 man lint audit sbom install install-torch bench docs sim sim-planted sim-kubernetes sim-kubernetes-planted e2e-kubernetes soak coverage mutants clean
 
 help:
 	@echo "make demo     a server, real trainings, a preemption, a dead node, a report in demo-out/"
@@ -16,7 +16,8 @@ help:
 	@echo "make test-cgroup2   the tests of control groups on a kernel with version 2 only, in an emulated machine (minutes)"
 	@echo "make man      manual pages of the commands, in man/"
 	@echo "make lint     ruff, mypy --strict, import contracts, sizes, starts"
-	@echo "make audit    known vulnerabilities of the locked dependencies; needs the network"
+	@echo "make audit    known vulnerabilities of the locked dependencies; needs the network, and says which database it had"
+	@echo "make sbom     what a release is made of, as CycloneDX: dist/penstock-VERSION.cdx.json; needs the network and npm"
 	@echo "make sim SEEDS=n   the fault simulator; make sim-planted proves that it finds bugs"
 	@echo "make sim-kubernetes SEEDS=n   the same of a Kubernetes cluster; make sim-kubernetes-planted likewise"
 	@echo "make e2e-kubernetes KUBECONFIG=file   the suite of a Kubernetes cluster, on one that is kept for tests"
@@ -53,7 +54,7 @@ system-packages: $(VENV)/.dev
 	@scripts/install-system-packages.sh
 
 test: system-packages
-	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --repeat-failed $(PYTEST_ARGS)
 
 test-cgroup2: $(VENV)/.dev
 	$(BIN)/python scripts/cgroup2_vm.py $(PYTEST_ARGS)
@@ -72,8 +73,11 @@ lint: $(VENV)/.dev
 	$(BIN)/python scripts/check_folders.py
 	$(BIN)/python scripts/generate_docs.py --check
 
-audit: $(BIN)/python
+audit: $(VENV)/.dev
 	@$(BIN)/python scripts/audit.py
+
+sbom: $(VENV)/.dev
+	@$(BIN)/python scripts/sbom.py
 
 sim: $(VENV)/.demo
 	$(BIN)/python -m penstock.sim --seeds $(SEEDS)

@@ -15,7 +15,7 @@ from tests.properties import LONG, examples
 from tests.server import preloaded
 from tests.training import needs
 
-pytest_plugins = ("tests.spreading", "tests.durations")
+pytest_plugins = ("tests.spreading", "tests.durations", "tests.repeats")
 
 GC_THRESHOLDS = (50_000, 20, 100)
 """The core makes and drops frozen values by the million, and no cycles: with Python's own its tests take 5 % longer."""

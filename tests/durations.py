@@ -5,6 +5,7 @@ its budget fails the run: who adds slow tests there shares what is slow to start
 """
 
 from collections import defaultdict
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -87,7 +88,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Durations(), "durations")
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+@pytest.hookimpl(wrapper=True)  # after tests.repeats, which makes a failed run a good one
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
+    yield
     durations = session.config.pluginmanager.get_plugin("durations")
     if durations and session.config.getoption("budgets") and durations.over() and session.exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
