@@ -8,14 +8,13 @@ from msgspec.structs import replace
 
 from penstock.core.config.fields import STRING, Json, described, struct
 from penstock.core.config.reader import Reader
-from penstock.core.model.containers import NOT_HERE, ImageAsk, Mount, PullRule, RuntimeKind
+from penstock.core.model.containers import NOT_HERE, ImageAsk, Mount, PullRule, RuntimeKind, is_reference
 from penstock.core.model.gang import GangAsk
 from penstock.core.model.selectors import LabelRule
 
 NAME_MAX = 512
 PATH_MAX = 1_024
 MOUNTS_MAX = 64
-REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
 FOLDER = re.compile(r"/[^\0\n,:]+")
 RUNTIMES, RULES = get_args(RuntimeKind), get_args(PullRule)
 EXPECTED = "an image such as docker.io/library/python:3.11, or the absolute path of one that lies unpacked on the nodes"
@@ -79,7 +78,7 @@ def _name(reader: Reader, field: str, value: Any) -> str:
         if value.startswith("docker://"):
             reader.wrong(field, value, EXPECTED, hint=f"leave docker:// out: {value.removeprefix('docker://')[:80]}")
             return ""
-        if REFERENCE.fullmatch(value) or (FOLDER.fullmatch(value) and _is_plain(value)):
+        if is_reference(value) or (FOLDER.fullmatch(value) and _is_plain(value)):
             return value
     reader.wrong(field, value, EXPECTED)
     return ""

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from penstock.core.messages.orders import StartReplica
-from penstock.core.model.containers import ImageAsk
+from penstock.core.model.containers import ImageAsk, is_reference
 from penstock.engines.agent.preparation import Contribution, Done, NotPrepared, Preparation, Preparer
 from penstock.engines.containers import start
 from penstock.engines.containers.commands import BY_FOLDER, BY_NAME, KEPT, Runtime
@@ -133,8 +133,10 @@ def _folder(ask: ImageAsk) -> str:
 
 def _image(job: Preparation, runtime: Runtime, ask: ImageAsk) -> str:
     """Return the id of an image, which is pulled where that is asked for. Raises: NotPrepared."""
+    if not is_reference(ask.name):  # of a job that an earlier version accepted
+        raise NotPrepared(f"{ask.name} is no image of a registry", JOBS_FAULT)
     base = [runtime.program, *runtime.options]
-    inspect = [*base, "image", "inspect", "--format", "{{.Id}}", ask.name]
+    inspect = [*base, "image", "inspect", "--format", "{{.Id}}", "--", ask.name]
     if ask.pull != "always":
         known = _as_agent(job, inspect)
         if known.ok:
@@ -142,7 +144,7 @@ def _image(job: Preparation, runtime: Runtime, ask: ImageAsk) -> str:
         if ask.pull == "never":
             raise NotPrepared(f"node {job.node} has no image {ask.name}, and pull is never", JOBS_FAULT)
     job.say(f"pulling {ask.name}")
-    pulled = _as_agent(job, [*base, "pull", "--quiet", ask.name])
+    pulled = _as_agent(job, [*base, "pull", "--quiet", "--", ask.name])
     if not pulled.ok:
         lines = pulled.output.decode(errors="replace").strip().splitlines()
         said = lines[-1][-SAID_MAX:] if lines else f"exit {pulled.ended.code}"
