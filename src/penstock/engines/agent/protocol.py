@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from penstock import __version__
 from penstock.core.messages.orders import Order
 from penstock.core.messages.reports import NodeReport, ReplicaKey
 from penstock.core.model.errors import PenstockError
@@ -16,6 +17,7 @@ PROTOCOL_VERSION = 7
 one unaware of marks would hand a job the checkpoints of another one, one unaware of snapshots would start it in an
 empty folder, one unaware of what else is prepared before a start, without that,
 one unaware of runtimes would run its command at every place."""
+PROGRAM = f"Penstock {__version__}, protocol {PROTOCOL_VERSION}"
 FRAME_MAX_BYTES = 64 * 2**20
 PART_BYTES = 2**20
 """Of a snapshot in one message: what may be on its way to a node at a time, beside orders."""
