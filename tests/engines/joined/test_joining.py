@@ -30,6 +30,7 @@ from penstock.joining import node as joining
 from penstock.joining.__main__ import begin_here, wish_of
 from penstock.joining.node import JoinWish
 from penstock.security.authority import decoded_signed, fingerprint
+from penstock.server.views.cluster import version_alerts
 from penstock.testing.builders import device, node
 from tests.engines.joined.conftest import JoinServer, Machine
 from tests.server.harness import until
@@ -130,6 +131,9 @@ def test_an_agent_of_another_version_is_refused_with_a_sentence(
     monkeypatch.setattr(protocol, "PROTOCOL_VERSION", protocol.PROTOCOL_VERSION + 1)
     machine.join(server.bundle())
     assert "the node needs the server's version of Penstock" in machine.refused()
+    (alert,) = version_alerts(server.engine.others(), server.joining.records.declares)
+    assert alert.text.startswith("node away is not used: its agent runs Penstock ")
+    assert alert.resolve.endswith("on its machine, then there: penstock node join")
 
 
 def test_what_was_said_of_a_node_counts_and_what_it_has_within_bounds() -> None:

@@ -40,6 +40,13 @@ class AgentHello(msgspec.Struct, frozen=True, tag=True):
     """Version of Penstock that it runs."""
 
 
+class OtherHello(msgspec.Struct, frozen=True, tag="AgentHello"):
+    """What is understood of any version's hello."""
+
+    version: int
+    program: str = ""
+
+
 class AgentReport(msgspec.Struct, frozen=True, tag=True):
     """A report within one session; one of a former session is ignored."""
 
@@ -208,6 +215,15 @@ def decode_to_server(body: bytes) -> ToServer:
         return _server_decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(f"not a message to the server: {error}") from error
+
+
+def other_hello(body: bytes) -> OtherHello | None:
+    """Return the hello of an agent of another version, of which all else may mean anything; None: it is no such one."""
+    try:
+        hello = msgspec.msgpack.decode(body, type=OtherHello)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return hello if hello.version != PROTOCOL_VERSION else None
 
 
 def decode_to_agent(body: bytes) -> ToAgent:
