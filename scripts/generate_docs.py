@@ -61,7 +61,7 @@ _FORMS = (
     "| `-o wide` | the table with all columns, of which a narrow terminal else shows the first |",
     "| `-o json`, `--json` | the whole answer, as the API gives it |",
     "| `-o yaml` | the same as YAML |",
-    "| `-o csv` | a heading and a line for each item, with all fields; what is nested in a list stands there as JSON |",
+    "| `-o csv` | a heading and a line for each item, with all fields; what is nested is JSON, and `=1+1` is `'=1+1` |",
     "| `-o name` | what one types for each: the number of a job (`12[]` of an array), the name of a node |",
     "| `--format '{id} {name:<20}'` | a line for each; `\\t`, `\\n`; `{array_counts.waiting}` for what is in a field |",
     "| `--columns job,state,waited` | only these, in this order; also with `-o csv` |",

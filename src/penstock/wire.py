@@ -236,7 +236,7 @@ class _Running:
         )
         self._admission.on_more = lambda node, text: self._backend.access.note("node_claimed_more", node, text)
         self._security.on_replaced = self._backend.access.replaced
-        self._backend.durable_seq = self._controller.state.seq
+        self._backend.durable_seq, self._backend.other_agents = self._controller.state.seq, self._engine.others
         self._foresight = EstimateService(self._backend)
         self._billing = BillingService(self._backend, self._store)
         self._history = HistoryService(self._backend, self._store)

@@ -56,6 +56,11 @@ def test_csv_has_a_line_for_each_item_with_all_fields(capsys):
     )  # fmt: skip
 
 
+def test_no_name_in_csv_is_a_formula(capsys):
+    text = shown(capsys, table([Thing(-1, "=HYPERLINK(1)")]), output="csv", columns=("id", "name"))
+    assert text == "id,name\n-1,'=HYPERLINK(1)\n"
+
+
 def test_columns_of_csv_are_fields_or_columns(capsys):
     assert shown(capsys, output="csv", columns=("waited", "name", "inner.n"), sort="id").splitlines()[::2] == [
         "waited,name,inner.n",

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from penstock.cli import up
+from penstock.core.model.answers import Alert
 from tests.server.harness import SOURCES, cluster_file, environment, started_for, sweep, until
 
 
@@ -170,6 +171,16 @@ def test_up_gives_up_when_no_further_node_becomes_ready(monkeypatch):
         waited(Growing(2), 3)
     assert failed.value.message == "2 of 3 nodes became ready, and no other within 0.2 s"
     assert "penstock nodes shows which are missing" in failed.value.hint
+
+
+def test_up_says_which_agent_stays_one_of_another_version(monkeypatch):
+    monkeypatch.setattr(up, "SAY_EVERY_S", 0.0)
+    client = Growing(1)
+    found = [Alert("agent_version", (), 0, f"node {name} is old", f"mend {name}") for name in ("x", "n1")]
+    client.alerts = lambda: found
+    with pytest.raises(up.NotStarted) as failed:
+        waited(client, 2)
+    assert (failed.value.message, failed.value.hint) == ("the server runs, but node n1 is old", "mend n1")
 
 
 def test_two_servers_that_start_at_once_are_refused_as_one_after_the_other(alone):

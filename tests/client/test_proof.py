@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock import tcp_table
 from penstock.client import Client, ServerNotRunning, proof
 from penstock.client.endpoints import endpoint_of
 from penstock.client.errors import NotProved
@@ -283,7 +284,7 @@ def test_however_many_connections_others_have_the_owner_gets_in():
 def test_the_kernels_table_is_read_as_it_is_written():
     words = struct.pack(">4I", 0, 0, 0xFFFF, 0x7F000001)
     cell = "".join(f"{struct.unpack('=I', words[i : i + 4])[0]:08X}" for i in range(0, 16, 4))
-    assert [str(part) for part in proof._decoded(f"{cell}:1F90")] == ["127.0.0.1", "8080"]
+    assert [str(part) for part in tcp_table.decoded(f"{cell}:1F90")] == ["127.0.0.1", "8080"]
 
 
 @as_root

@@ -19,6 +19,8 @@ from penstock.core.model.selectors import accepted
 from penstock.engines.processes.spawn import KEEPER_KILLED
 from penstock.testing.builders import node
 
+PINNED = f"python@sha256:{'ab' * 32}"
+
 
 def read(image, **fields):
     jobs, problems = parse_request({"command": "true", "image": image, **fields})
@@ -28,10 +30,32 @@ def read(image, **fields):
 def test_an_image_is_a_name_or_says_more():
     assert read("docker.io/library/python:3.11") == ImageAsk("docker.io/library/python:3.11")
     assert read("/images/train") == ImageAsk("/images/train")
-    more = {"name": "python@sha256:ab", "pull": "always", "runtime": "podman"}
+    more = {"name": PINNED, "pull": "always", "runtime": "podman"}
     mounts = ["/data", "/sets:/in", "/sets:/ro:ro"]
     found = (Mount("/data", "/data"), Mount("/sets", "/in"), Mount("/sets", "/ro", read_only=True))
-    assert read(more | {"mounts": mounts}) == ImageAsk("python@sha256:ab", "always", "podman", found)
+    assert read(more | {"mounts": mounts}) == ImageAsk(PINNED, "always", "podman", found)
+
+
+NOT_OF_A_REGISTRY = (
+    *("dir:/etc", "dir:etc", "oci:etc", "oci:/etc:a", "oci:5000/a", "oci-archive:a.tar", "docker-archive:/a.tar"),
+    *("docker-daemon:a:b", "containers-storage:a", "containers-storage:[overlay@/a]b", "ostree:a@/b", "sif:a.sif"),
+    *("tarball:a.tar", "http://a.b/c", "https://a.b/c", "library://a/b", "oras://a.b/c", "file:///etc", "../a", "./a"),
+    *("a b", " a", "a ", "a\tb", "a\n", "a\x00", "--help", "-a", "a/-b", "a//b", "a/", "a/../b"),
+    *("A", "a/B", "a:", "a@", "a:b:c"),
+    *("a:-b", "a@sha256:ab", f"a@sha256:{'g' * 32}", "é", "a" * 256, f"a:{'b' * 129}"),
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("python", "python:3.11", "docker.io/library/python:3.11", "localhost/a", "LOCALHOST:5000/a/b__c/d.e-f:A_1.b"),
+        *("127.0.0.1:5000/a", "[::1]:5000/a", "a--b", PINNED, f"a.b/c:d@sha512:{'0f' * 64}", "dir/a", "oci.example/a"),
+        *("a" * 255, f"a:{'b' * 128}", "/images/train"),
+    ],
+)
+def test_an_image_of_a_registry_or_a_folder_is_accepted(name):
+    assert read(name) == ImageAsk(name)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +65,8 @@ def test_an_image_is_a_name_or_says_more():
         ("-v/:/host", "image is '-v/:/host'"),
         ("docker://python", "image is 'docker://python'"),
         ("/images/../root", "image is '/images/../root'"),
+        *((name, "expected an image such as docker.io/") for name in NOT_OF_A_REGISTRY),
+        ({"name": "oci:a"}, "image.name is 'oci:a'"),
         ({"pull": "never"}, "image.name is None"),
         ({"name": "a", "pull": "sometimes"}, "image.pull is 'sometimes', expected one of missing, always, never"),
         ({"name": "a", "runtime": "lxc"}, "image.runtime is 'lxc', expected one of podman, apptainer"),

@@ -1,5 +1,6 @@
 """A data folder of a former version, with an agent of that version that still runs a job."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -45,15 +46,34 @@ def test_an_old_folder_gets_certificates_and_its_jobs_run_on(tmp_path):
         Jobs(server.client).client.cancel(job)
 
 
-def test_an_agent_that_would_misunderstand_its_orders_is_replaced_and_its_jobs_run_on(tmp_path, monkeypatch):
-    installed = tmp_path / "installed"
+def another_installation(folder: Path, version: int, monkeypatch) -> tuple[Path, str]:
+    """Let what is started from now on be of another protocol; return the file to change, and what it would be here."""
     without = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(Path(penstock.__file__).parent, installed / "penstock", ignore=without)
-    spoken = installed / "penstock" / "engines" / "agent" / "protocol.py"
+    shutil.copytree(Path(penstock.__file__).parent, folder / "penstock", ignore=without)
+    spoken = folder / "penstock" / "engines" / "agent" / "protocol.py"
     now = spoken.read_text()
-    spoken.write_text(re.sub(r"PROTOCOL_VERSION = \d+", f"PROTOCOL_VERSION = {protocol.PROTOCOL_VERSION - 1}", now))
-    monkeypatch.setattr("tests.server.harness.SOURCES", str(installed))
+    spoken.write_text(re.sub(r"PROTOCOL_VERSION = \d+", f"PROTOCOL_VERSION = {version}", now))
+    monkeypatch.setattr("tests.server.harness.SOURCES", str(folder))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    return spoken, now
+
+
+def test_an_agent_that_another_installation_starts_again_is_named(tmp_path, monkeypatch):
+    with monkeypatch.context() as elsewhere:
+        another_installation(tmp_path / "installed", protocol.PROTOCOL_VERSION + 1, elsewhere)
+        server = Server(tmp_path / "data", cluster_file(1)).__enter__()
+    with contextlib.closing(server):
+        running_alone(server)
+        server.start()
+        (alert,) = until(lambda: [a for a in server.client.alerts() if a.code == "agent_version"], "it is named")
+        runs = f"Penstock {penstock.__version__}, protocol {protocol.PROTOCOL_VERSION + 1}"
+        assert alert.text.startswith(f"node n1 is not used: its agent runs {runs}, and the server")
+        assert "penstock down" in alert.resolve
+        assert "an agent of another version is refused, and its node not used" in server.log()
+
+
+def test_an_agent_that_would_misunderstand_its_orders_is_replaced_and_its_jobs_run_on(tmp_path, monkeypatch):
+    spoken, now = another_installation(tmp_path / "installed", protocol.PROTOCOL_VERSION - 1, monkeypatch)
     with Server(tmp_path / "data", cluster_file(1)) as server:
         job, pid, agent = running_alone(server)
         spoken.write_text(now)

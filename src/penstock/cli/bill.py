@@ -1,7 +1,5 @@
 """`penstock money bill`: each tenant's debt for a month, and its items."""
 
-import csv
-import io
 from decimal import Decimal
 from typing import Annotated
 
@@ -13,6 +11,7 @@ from penstock.cli.output import Console, print_document, print_json, say, table
 from penstock.cli.place import client_of
 from penstock.cli.progress import waiting
 from penstock.core.model.answers import Bill
+from penstock.core.model.foreign import csv_text
 from penstock.core.model.invoices import InvoiceLine
 from penstock.core.model.prices import HOUR_MS
 from penstock.core.model.quantities import format_time, money
@@ -41,14 +40,12 @@ def bill(
         print_json(found, of=[{"tenant": whose, **line, "currency": currency} for whose, currency, line in lines])
         return
     if as_csv:
-        from penstock.report.invoice import LINE_COLUMNS, exact_cells, harmless
+        from penstock.report.invoice import LINE_COLUMNS, exact_cells
 
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(("tenant", *LINE_COLUMNS, "currency"))
-        for one in found.bills:
-            writer.writerows((harmless(one.tenant), *exact_cells(line, one.digits), one.currency) for line in one.lines)
-        print_document(out.getvalue())
+        exact = [
+            (one.tenant, *exact_cells(line, one.digits), one.currency) for one in found.bills for line in one.lines
+        ]
+        print_document(csv_text([("tenant", *LINE_COLUMNS, "currency"), *exact]))
         return
     begin, end = found.from_time or format_time(found.from_ms), found.until_time or format_time(found.until_ms)
     say(f"from {begin} until {end} ({found.time_zone})")

@@ -3,8 +3,6 @@
 A name means a field of an item, as in its JSON, or a column as the table shows it.
 """
 
-import csv
-import io
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +12,7 @@ import msgspec
 
 from penstock.cli.errors import UsageError
 from penstock.core.model.errors import nearest
-from penstock.core.model.foreign import one_line
+from penstock.core.model.foreign import csv_text, one_line
 from penstock.core.model.quantities import parse_duration_ms, parse_size_bytes
 
 NAMED_BY = ("id", "number", "name", "job_id", "token", "user", "tenant", "value")
@@ -69,15 +67,10 @@ class Rows:
         return self._columns[column_name(name)][at]
 
     def csv(self, columns: Sequence[str] = ()) -> str:
-        """Return a heading and a line for each item (RFC 4180, with line feeds); control characters are escaped."""
+        """Return a heading and a line for each item  as `csv_text` makes them."""
         names = list(columns) or self.fields
         self.known("--columns", names)
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        if names:
-            writer.writerow([one_line(name) for name in names])
-        writer.writerows([one_line(self.text(at, name)) for name in names] for at in range(len(self)))
-        return out.getvalue()
+        return csv_text([names] * bool(names) + [[self.text(at, name) for name in names] for at in range(len(self))])
 
     def names(self) -> list[str]:
         """Return what one types for each item. Raises: UsageError where nothing is."""

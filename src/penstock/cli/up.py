@@ -38,6 +38,7 @@ from penstock.core.model.words import counted
 
 if TYPE_CHECKING:
     from penstock.client import Client
+    from penstock.core.model.answers import Alert
     from penstock.engines.processes.paths import DataFolder
 
 SERVER = "penstock.wire"
@@ -66,6 +67,7 @@ CODE_LINE = re.compile(r"\n  code: ([a-z_]+)\Z")
 """What a server that cannot start says last: the code of its error."""
 SAY_EVERY_S = 3.0
 STOP_WAIT_S = 40.0
+NAMED_MAX = 5
 
 
 class NotStarted(PenstockError):
@@ -296,10 +298,22 @@ def _wait_for_nodes(
                 f"{most} of {counted(len(wanted), 'node')} became ready, and no other within {START_WAIT_S:g} s",
                 hint=f"the server keeps running: penstock nodes shows which are missing, its log is {path}",
             )
-        if now_s - said_s >= SAY_EVERY_S and not quiet and not sys.stderr.isatty():
+        if now_s - said_s >= SAY_EVERY_S:
             said_s = now_s
-            say(f"{ready} of {counted(len(wanted), 'node')} ready", err=True)
+            _refuse_other(wanted, client)
+            if not quiet and not sys.stderr.isatty():
+                say(f"{ready} of {counted(len(wanted), 'node')} ready", err=True)
         time.sleep(min(0.5, 0.05 + len(wanted) / 500))  # a list of many nodes takes the time of their agents
+
+
+def _refuse_other(wanted: set[str], client: "Client") -> None:
+    """Raises: NotStarted when an agent stays one of another version: its node will not become ready."""
+    alerts: list[Alert] = []
+    with contextlib.suppress(PenstockError):  # a busy server does not say
+        alerts = [one for one in client.alerts() if one.code == "agent_version"]
+    if found := [one for one in alerts if one.text.split(" ", 2)[1] in wanted]:
+        text = "; ".join(one.text for one in found[:NAMED_MAX])
+        raise NotStarted(f"the server runs, but {text}", hint=found[0].resolve)
 
 
 def _said_by(folder: "DataFolder", pid: int) -> dict[str, Any]:

@@ -9,22 +9,20 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from collections.abc import Iterable
+from ipaddress import ip_address
 from pathlib import Path
-from typing import NamedTuple
 
+from penstock import tcp_table
 from penstock.client.errors import NotProved, NotTrusted, ServerNotRunning
+from penstock.tcp_table import Address, End
 
 LOCK = "server.lock"
 """Of a data folder: held (flock) by each server on it for as long as the server lives."""
 OTHERS_MAY_WRITE = 0o022
 _PAUSES_S = (0.0, 0.001, 0.01, 0.1)
-_LISTENING = "0A"
 _PEER = struct.Struct("3i")
 _TIME = struct.Struct("ll")
-
-Address = IPv4Address | IPv6Address
 
 
 def owner_of(folder: Path) -> int:
@@ -130,7 +128,7 @@ def _leads_to(link: socket.socket, pid: int, pause_s: float) -> bool:
     """
     time.sleep(pause_s)
     ends = _ends(link)  # before the process's own, which may only have grown since
-    return bool(ends) and {end.inode for end in ends} <= _sockets_of(pid)
+    return bool(ends) and {end.inode for end in ends} <= tcp_table.sockets_of(pid)
 
 
 def of_own_user(link: socket.socket) -> None:
@@ -165,80 +163,21 @@ def holds_lock(pid: int, lock: Path) -> bool:
     return False
 
 
-class _End(NamedTuple):
-    """One line of the kernel's table of TCP sockets."""
-
-    local: Address
-    port: int
-    remote: Address
-    remote_port: int
-    state: str
-    uid: int
-    inode: int
-
-
-def _ends(link: socket.socket) -> list[_End]:
+def _ends(link: socket.socket) -> list[End]:
     """Return the sockets at the other end of a connection on this machine: the listening and the accepted one.
 
     Both are checked: a stranger could close the one once it has the other.
     """
-    (host, port), (own_host, own_port) = _at(link.getpeername()), _at(link.getsockname())
-    listening: dict[int, list[_End]] = {}
-    found = []
-    for end in _table():
-        if end.port != port:
-            continue
-        if end.state == _LISTENING:
-            listening.setdefault(_nearness(end.local, host), []).append(end)
-        elif (end.local, end.remote, end.remote_port) == (host, own_host, own_port) and end.inode:
-            found.append(end)  # without an inode it was not accepted yet
-    nearest = max(listening, default=0)
-    return listening[nearest] + found if nearest else []
-
-
-def _nearness(listens: Address, asked: Address) -> int:
-    """Return how the kernel ranks a listening address for a connection to `asked`; 0: not at all."""
-    if listens == asked:
-        return 3
-    if not listens.is_unspecified or listens.version < asked.version:
-        return 0
-    return 2 if listens.version == asked.version else 1
-
-
-def _table() -> Iterator[_End]:
-    for name in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/net/{name}").read_text(encoding="ascii").splitlines()[1:]:
-                cells = line.split()
-                (local, port), (remote, remote_port) = _decoded(cells[1]), _decoded(cells[2])
-                yield _End(local, port, remote, remote_port, cells[3], int(cells[7]), int(cells[9]))
-
-
-def _decoded(cell: str) -> tuple[Address, int]:
-    """Return address and port of such as `0100007F:1F90`: words as they lie in the memory of this machine."""
-    words, _, port = cell.partition(":")
-    packed = b"".join(struct.pack("=I", int(words[i : i + 8], 16)) for i in range(0, len(words), 8))
-    return _plain(ip_address(packed)), int(port, 16)
+    (host, port), own = _at(link.getpeername()), _at(link.getsockname())
+    ends = [end for end in tcp_table.ends() if end.port == port]
+    listening = tcp_table.listening(ends, host)
+    accepted = [end for end in ends if (end.local, (end.remote, end.remote_port)) == (host, own)]
+    return [*listening, *(end for end in accepted if end.inode)] if listening else []  # without an inode: not accepted
 
 
 def _at(name: Iterable[object]) -> tuple[Address, int]:
     host, port, *_ = name
-    return _plain(ip_address(str(host).partition("%")[0])), int(str(port))
-
-
-def _plain(address: Address) -> Address:
-    return getattr(address, "ipv4_mapped", None) or address
-
-
-def _sockets_of(pid: int) -> set[int]:
-    """Return the sockets (inodes) that a process has open. Raises: OSError when that may not be looked at."""
-    found = set()
-    for number in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            name = os.readlink(f"/proc/{pid}/fd/{number}")
-            if name.startswith("socket:["):
-                found.add(int(name[len("socket:[") : -1]))
-    return found
+    return tcp_table.plain(ip_address(str(host).partition("%")[0])), int(str(port))
 
 
 def _shown(link: socket.socket) -> str:

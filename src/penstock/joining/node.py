@@ -4,6 +4,7 @@ The folder has the form of a server's, without a log: `link.json` says where the
 """
 
 import contextlib
+import hashlib
 import time
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from penstock.devices.installed import discovered
 from penstock.devices.simulated import simulated
 from penstock.engines.agent.apart import NodeFiles
 from penstock.engines.agent.joined import JoinBundle, LinkState, NodeLink, ServerAddress, read_link, storage_id
-from penstock.engines.local.launch import agent_pid, node_config, start_agent, write_config
+from penstock.engines.agent.protocol import PROGRAM
+from penstock.engines.local.launch import agent_pid, node_config, replace_agent, start_agent, write_config
 from penstock.engines.local.nodes import PORTS_FIRST, PORTS_PER_NODE
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.trust import check_data
@@ -55,6 +57,9 @@ class JoinWish(msgspec.Struct, frozen=True):
     servers: tuple[ServerAddress, ...] = ()
 
 
+NO_WISH = JoinWish()
+
+
 class Joined(msgspec.Struct, frozen=True):
     node: str
     pid: int
@@ -62,12 +67,16 @@ class Joined(msgspec.Struct, frozen=True):
     data: str
 
 
-def prepare(bundle: JoinBundle | None, data: Path, wish: JoinWish = JoinWish()) -> tuple[DataFolder, NodeSpec]:  # noqa: B008 - frozen
+def prepare(
+    bundle: JoinBundle | None, data: Path, wish: JoinWish = NO_WISH, *, beside: bool = False
+) -> tuple[DataFolder, NodeSpec]:
     """Make `data` the folder of a node, or bring it up to date; return it with what the node will offer.
 
     Args:
         bundle: by which it joins; None: it has joined, or tried to.
-    Raises: InvalidInput for a folder of a server or of another node, or a wish that cannot be met; NotPrivate; OSError.
+        beside: a living agent of the node may take up what is new.
+    Raises: InvalidInput for a folder of a server or of another node, a wish that cannot be met, or a living agent;
+        NotPrivate; OSError.
     """
     make_folder(data, passed_by_accounts())
     folder = DataFolder(data.resolve())
@@ -83,10 +92,17 @@ def prepare(bundle: JoinBundle | None, data: Path, wish: JoinWish = JoinWish()) 
     if former is not None and former.node != name:
         hint = "give each node a folder of its own: --data DIR"
         raise InvalidInput(f"{folder.root} is the folder of node '{former.node}', not of '{name}'", hint=hint)
+    files = NodeFiles(folder.node(name))
+    if bundle is not None and former is not None and files.renewal.exists() and _mark(files) == _mark_of(bundle):
+        bundle = None  # its key is worth nothing any more: the node has one of its own
+    pid = agent_pid(folder, name)
+    if pid is not None:
+        state = _state(files)
+        if not beside or (bundle is None and wish == NO_WISH and state.program == PROGRAM):
+            raise _runs(name, pid, state)
     make_folder(folder.node(name).parent)
     make_folder(folder.node(name))
-    with contextlib.suppress(FileNotFoundError):
-        NodeFiles(folder.node(name)).state.unlink()
+    files.state.unlink(missing_ok=True)
     spec = _spec(folder, name, wish)
     if bundle is not None:
         _unpack(folder, bundle)
@@ -100,30 +116,55 @@ def prepare(bundle: JoinBundle | None, data: Path, wish: JoinWish = JoinWish()) 
     return folder, spec
 
 
-def join(bundle: JoinBundle | None, data: Path, wish: JoinWish = JoinWish()) -> Joined:  # noqa: B008 - frozen
-    """Make a machine a node, and start its agent in a session of its own where it does not live.
+def join(bundle: JoinBundle | None, data: Path, wish: JoinWish = NO_WISH) -> Joined:
+    """Make a machine a node, and start its agent in a session of its own; one that lives goes on with what is new.
 
     Raises: as `prepare`.
     """
-    folder, spec = prepare(bundle, data, wish)
+    folder, spec = prepare(bundle, data, wish, beside=True)
     begun = start_agent(folder, spec, _former_shared(folder, spec.name))
     pid = begun.pid if begun is not None else agent_pid(folder, spec.name) or 0
+    if begun is None:
+        replace_agent(folder, spec.name)
     return Joined(spec.name, pid, str(folder.root))
 
 
 def wait_joined(folder: DataFolder, node: str, limit_s: float) -> str:
     """Wait until the server has taken the node in; return that server's address. Raises: NotJoined."""
-    path, deadline = NodeFiles(folder.node(node)).state, time.monotonic() + limit_s
-    state = LinkState(welcome=False, problem="the agent has not tried yet")
+    files, deadline = NodeFiles(folder.node(node)), time.monotonic() + limit_s
     while True:
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            state = msgspec.json.decode(path.read_bytes(), type=LinkState)
+        state = _state(files)
         if state.welcome:
             return state.server
         if time.monotonic() > deadline:
             hint = f"{folder.node(node) / 'agent.log'} says more; the agent goes on trying"
             raise NotJoined(f"node '{node}' has not joined within {limit_s:g} s: {state.problem}", hint=hint)
         time.sleep(LOOK_S)
+
+
+def _state(files: NodeFiles) -> LinkState:
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(files.state.read_bytes(), type=LinkState)
+    return LinkState(welcome=False, problem="the agent has not tried yet")
+
+
+def _runs(name: str, pid: int, state: LinkState) -> InvalidInput:
+    where = f"of the server at {state.server}" if state.welcome else f"but not let in: {state.problem}"
+    which = f" (process {pid})" if pid > 0 else ""
+    hint = "it goes on by itself; `penstock node join` with options changes what it offers, `penstock down` ends it"
+    if not state.welcome:
+        hint = "`penstock node join` takes a new bundle, or --servers HOST:PORT; `penstock down` ends the agent"
+    return InvalidInput(f"this machine is node '{name}' already, {where}; its agent{which} runs", hint=hint)
+
+
+def _mark(files: NodeFiles) -> str:
+    with contextlib.suppress(OSError):
+        return files.bundle.read_text(encoding="ascii")
+    return ""
+
+
+def _mark_of(bundle: JoinBundle) -> str:
+    return hashlib.sha256(bundle.certificate.encode()).hexdigest()
 
 
 def _unpack(folder: DataFolder, bundle: JoinBundle) -> None:
@@ -137,6 +178,7 @@ def _unpack(folder: DataFolder, bundle: JoinBundle) -> None:
         write_whole(files.request, request)
     files.renewal.unlink(missing_ok=True)
     write_whole(files.certificate, bundle.certificate)
+    write_whole(files.bundle, _mark_of(bundle))
 
 
 def _former_shared(folder: DataFolder, name: str) -> str:

@@ -104,6 +104,8 @@ class Backend:
         """What the scheduler that a shadow watches says of a job that waits. Any thread."""
         self.not_kept: Callable[[JobSpec], tuple[str, str] | None] = lambda _: None
         """The field of a job that the server's engine cannot keep, and why; None where it keeps all. Any thread."""
+        self.other_agents: Callable[[], dict[NodeName, str]] = dict
+        """What agents run that are refused for their version, by their nodes."""
         self._changed = asyncio.Event()
         self.closing = asyncio.Event()
         self.on_commit: list[Callable[[tuple[Record, ...]], None]] = []

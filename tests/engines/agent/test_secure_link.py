@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,6 +120,18 @@ def test_folders_that_are_no_nodes_are_passed_over(server):
     assert known_nodes(server.data) == ["n1", "n2"]
 
 
+def test_an_agent_of_another_version_is_named_whatever_its_hello_says_else(server):
+    own, later = server.data.node_certificate("n1"), p.PROTOCOL_VERSION + 1
+    strange = msgspec.msgpack.encode({"type": "AgentHello", "version": later, "program": "9.9", "spec": "of later"})
+    speaker = Speaker(server, own)
+    speaker.link.sendall(len(strange).to_bytes(4, "big") + strange)
+    (answer,) = speaker.said()
+    assert answer.reason.startswith(f"the agent runs Penstock 9.9, protocol {later}, this server {p.PROGRAM}: ")
+    assert server.engine.others() == {"n1": f"Penstock 9.9, protocol {later}"}
+    Speaker(server, own).said(hello())
+    assert server.engine.others() == {}
+
+
 def test_a_report_about_another_node_is_not_listened_to(server):
     speaker = Speaker(server, server.data.node_certificate("n2"))
     (welcome,) = speaker.said(hello("n2"))
@@ -157,7 +170,7 @@ def test_older_tls_is_not_spoken(server):
 def test_another_version_of_the_protocol_is_told_and_hung_up_on(server):
     (answer,) = Speaker(server, server.data.node_certificate("n1")).said(hello(version=2))
     assert isinstance(answer, p.ServerRefused)
-    assert answer.reason.startswith(f"the agent speaks protocol 2, this server {p.PROTOCOL_VERSION} (Penstock ")
+    assert answer.reason.startswith(f"the agent runs protocol 2, this server {p.PROGRAM}: ")
 
 
 def test_before_its_hello_nobody_may_send_much(server):

@@ -236,6 +236,11 @@ def test_an_image_that_is_not_there_ends_the_job_with_the_reason(server):
     assert "node n1 has no image localhost/no-such:1, and pull is never" in ended.note
 
 
+def test_a_file_of_the_node_is_no_image_though_an_earlier_version_accepted_the_job(server, tmp_path):
+    ended = server.ended(contained(server, "true", image=ImageAsk(f"oci-archive:{tmp_path}/a.tar")))
+    assert (ended.code, ended.note.rpartition(": ")[2][-25:]) == (126, "is no image of a registry")
+
+
 def test_replicas_of_a_gang_reach_each_other(server):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -25,8 +25,12 @@ from penstock.engines.agent.joined import (
     storage_id,
 )
 from penstock.engines.joined.records import bounded
-from penstock.joining.__main__ import wish_of
+from penstock.engines.local.launch import agent_pid
+from penstock.joining import node as joining
+from penstock.joining.__main__ import begin_here, wish_of
+from penstock.joining.node import JoinWish
 from penstock.security.authority import decoded_signed, fingerprint
+from penstock.server.views.cluster import version_alerts
 from penstock.testing.builders import device, node
 from tests.engines.joined.conftest import JoinServer, Machine
 from tests.server.harness import until
@@ -127,6 +131,9 @@ def test_an_agent_of_another_version_is_refused_with_a_sentence(
     monkeypatch.setattr(protocol, "PROTOCOL_VERSION", protocol.PROTOCOL_VERSION + 1)
     machine.join(server.bundle())
     assert "the node needs the server's version of Penstock" in machine.refused()
+    (alert,) = version_alerts(server.engine.others(), server.joining.records.declares)
+    assert alert.text.startswith("node away is not used: its agent runs Penstock ")
+    assert alert.resolve.endswith("on its machine, then there: penstock node join")
 
 
 def test_what_was_said_of_a_node_counts_and_what_it_has_within_bounds() -> None:
@@ -253,3 +260,45 @@ def test_nodes_are_told_what_the_setting_names_and_others_nothing(server: JoinSe
     assert server.joining.servers("n1") == server.joining.servers("nobody") == ()
     settings = Settings()
     assert server.joining.servers("away") == (here,)
+
+
+# Beside the node's own living agent.
+
+
+def test_joining_again_says_at_once_that_the_agent_runs(server: JoinServer, machine: Machine) -> None:
+    machine.wish = JoinWish()
+    bundle = server.bundle()
+    machine.join(bundle)
+    machine.joined()
+    until(lambda: server.joining.declared()[0].joined_ms, "it has joined with its own key")
+    key, pid = key_in_use(machine), agent_pid(machine.data, "away")
+    for again in (None, bundle):
+        with pytest.raises(InvalidInput, match=f"is node 'away' already.*127.0.0.1.*process {pid}. runs"):
+            machine.join(again)
+    with pytest.raises(InvalidInput, match="is node 'away' already"):
+        begin_here(None, machine.root, JoinWish(cpus=1))
+    assert (machine.joined(), key_in_use(machine)) == (f"127.0.0.1:{server.port}", key)
+
+
+def test_a_living_agent_goes_on_with_what_is_new(server: JoinServer, machine: Machine) -> None:
+    machine.join(server.bundle())
+    machine.joined()
+    machine.join(None, cpus=1)
+    machine.joined()
+    assert server.hellos[-1][0].capacity.cpu_milli == 1000
+    machine.join(server.bundle())
+    machine.joined()
+
+
+def test_a_living_agent_of_another_version_is_replaced_by_the_installed_one(
+    server: JoinServer, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.wish = JoinWish()
+    machine.join(server.bundle())
+    machine.joined()
+    until(lambda: server.joining.declared()[0].joined_ms, "it has joined with its own key")
+    pid = agent_pid(machine.data, "away")
+    monkeypatch.setattr(joining, "PROGRAM", "Penstock of tomorrow")
+    machine.join(None)
+    machine.joined()
+    assert agent_pid(machine.data, "away") != pid

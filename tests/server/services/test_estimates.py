@@ -1,23 +1,31 @@
 """What is ahead, of a real server: estimates of starts, how right they were, and the process that works them out."""
 
+import asyncio
+import itertools
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
 
+from penstock.api.types import EtaList
+from penstock.control.messages import ImageTaken
 from penstock.core.audit import audit
 from penstock.core.lifecycle.requests import Submit
+from penstock.core.messages.requests import Refusal
 from penstock.core.model.answers import PlannedJob
 from penstock.core.model.events import AttemptAllocated, AttemptEnded, JobSubmitted, NodeReady, Record
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, UserName
 from penstock.core.model.start_text import estimate_text
+from penstock.core.order.turns import Submitter
 from penstock.core.predict.calibration import Calibration
 from penstock.core.state.state import State
 from penstock.server.http.responses import ApiError
+from penstock.server.http.turns import calling
 from penstock.server.services import estimate_process as module
 from penstock.server.services.estimate_process import EstimateProcess
 from penstock.server.services.estimates import EstimateService, noted_again_ms
-from penstock.sim.forecast.worker import WhatIfSubmitted, WhenStart
+from penstock.sim.forecast.worker import ForecastPlan, Started, WhatIfSubmitted, WhenStart
 from penstock.testing.builders import job_spec, node
 from penstock.testing.harness import World
 from tests.server.harness import Jobs, Server, cluster_file, until
@@ -228,3 +236,45 @@ def test_what_was_submitted_lately_is_taken_into_account():
     asked_of.close()
     assert samples
     assert estimate.sampled[1] > world.now + 2 * 3_600_000 or not estimate.sampled[1]
+
+
+class Asked:
+    """Stands for a simulation process: it answers once it may."""
+
+    def __init__(self, reply):
+        self.begun, self.may, self.questions, self._reply = threading.Event(), threading.Event(), [], reply
+
+    def ask(self, question):
+        self.questions.append(type(question).__name__)
+        self.begun.set()
+        assert self.may.wait(10)
+        return self._reply
+
+
+def test_a_plan_waits_for_no_look_and_many_who_ask_alike_share_the_next():
+    world, job = waiting_world()
+
+    async def ask(_):
+        return ImageTaken(world.state.image())
+
+    log = SimpleNamespace(finished_jobs=lambda _: (), records=lambda *_: (), outcomes=lambda _: {})
+    clock = SimpleNamespace(unix_ms=lambda: next(ticks), monotonic_ms=lambda: 0)
+    ticks = itertools.count(world.now)
+    backend = SimpleNamespace(log=log, clock=clock, durable_seq=0, state=world.state, ask=ask)
+    looks, plans = Asked(Started(1, {job: (0, 0, 0)})), Asked(ForecastPlan(refusal=Refusal("conflict", "no")))
+    service = EstimateService(backend, looks, plans)
+    plans.may.set()
+
+    async def play():
+        calling.set(Submitter("red", "reader"))
+        polls = [asyncio.ensure_future(service.look(0)) for _ in range(12)]
+        await asyncio.to_thread(looks.begun.wait)
+        calling.set(Submitter("blue", "ann"))
+        assert (await service.plan(Submit((), UserName("ann")))).code == "conflict"
+        looks.may.set()
+        return await asyncio.gather(*polls, return_exceptions=True)
+
+    answers = asyncio.run(play())
+    assert [len(one.jobs) for one in answers if isinstance(one, EtaList)] == [1, 1, 1]
+    assert [one.details.code for one in answers if isinstance(one, ApiError)] == ["too_many_requests"] * 9
+    assert looks.questions == ["WhenStart"] * 2

@@ -1,6 +1,5 @@
 """The field `image` of a job: what its replicas run in, and what of their node they see."""
 
-import re
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -8,13 +7,12 @@ from msgspec.structs import replace
 
 from penstock.core.config.fields import STRING, Json, described, struct
 from penstock.core.config.reader import Reader
-from penstock.core.model.containers import NOT_HERE, ImageAsk, Mount, PullRule, RuntimeKind, is_plain
+from penstock.core.model.containers import NOT_HERE, ImageAsk, Mount, PullRule, RuntimeKind, is_plain, is_reference
 from penstock.core.model.gang import GangAsk
 from penstock.core.model.selectors import LabelRule
 
 NAME_MAX = 512
 MOUNTS_MAX = 64
-REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
 RUNTIMES, RULES = get_args(RuntimeKind), get_args(PullRule)
 EXPECTED = "an image such as docker.io/library/python:3.11, or the absolute path of one that lies unpacked on the nodes"
 OF_THE_IMAGE = (
@@ -77,7 +75,7 @@ def _name(reader: Reader, field: str, value: Any) -> str:
         if value.startswith("docker://"):
             reader.wrong(field, value, EXPECTED, hint=f"leave docker:// out: {value.removeprefix('docker://')[:80]}")
             return ""
-        if REFERENCE.fullmatch(value) or is_plain(value):
+        if is_reference(value) or is_plain(value):
             return value
     reader.wrong(field, value, EXPECTED)
     return ""

@@ -208,6 +208,8 @@ ALERTS: dict[str, Reason] = {
     "untouched": Reason("a program has run for 20 minutes and never used some of its devices, as nodes measured",
                         "ask for fewer devices, or let the program use them"),
     "node_closed": Reason("a node failed repeatedly", "look at the node, then open it"),
+    "agent_version": Reason("a node's agent is of another version than the server, and is not replaced",
+                            "install the server's version there, then: penstock node join"),
     "device_closed": Reason("devices of a node failed, or a user closed them",
                             "look at the node; penstock devices open NODE INDEX"),
     "gang_in_part": Reason("a gang holds part of what it needs", "a bug: please report it"),

@@ -16,6 +16,24 @@ NOT_HERE = "none"
 """Value of a label where nothing of the kind works."""
 BY_NAME, BY_FOLDER = f"{LABELS}name", f"{LABELS}folder"
 """The node runs images that are named, or those that lie unpacked in a folder."""
+_PART, _LABEL = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*", r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_HOST = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?"
+_DIGEST = r"[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9A-Fa-f]{32,}"
+_REFERENCE = re.compile(
+    rf"(?P<name>(?:{_HOST}/)?{_PART}(?:/{_PART})*)(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@{_DIGEST})?"
+)
+_REPOSITORY_MAX = 255
+_TRANSPORTS = re.compile("(?:containers-storage|dir|docker-(?:archive|daemon)|oci(?:-archive)?|ostree|sif|tarball):")
+"""What a runtime reads before a `:` as a place of the node, where root would open any file for a job."""
+
+
+def is_reference(name: str) -> bool:
+    """Return whether an image is named as in a registry, and cannot be read as a file of the node or as an option.
+
+    Source: grammar of distribution/reference; transports of containers/image.
+    """
+    found = _REFERENCE.fullmatch(name)
+    return found is not None and len(found["name"]) <= _REPOSITORY_MAX and not _TRANSPORTS.match(name)
 
 
 PATH_MAX = 1_024

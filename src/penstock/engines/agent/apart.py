@@ -43,6 +43,8 @@ class NodeFiles:
             folder / name for name in ("key.pem", "request.pem", "certificate.pem")
         )
         self.renewal, self.state = folder / "renewal.json", folder / "link-state.json"
+        self.bundle = folder / "bundle.mark"
+        """Of the bundle that it has joined with."""
 
 
 class Renewal(msgspec.Struct, frozen=True):
@@ -236,6 +238,7 @@ class DistantServer(AnnouncedServer):
             self._out.append(protocol.AgentRenew(self._files.request.read_text(encoding="ascii")))
 
     def _say(self, state: LinkState) -> None:
+        state = replace(state, program=protocol.PROGRAM)
         if state != self._said:
             self._said = state
             with contextlib.suppress(OSError):

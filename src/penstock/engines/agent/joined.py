@@ -111,6 +111,8 @@ class LinkState(msgspec.Struct, frozen=True, omit_defaults=True):
     server: str = ""
     problem: str = ""
     """Why the server has refused it, or cannot be reached."""
+    program: str = ""
+    """That the agent runs; empty: one that did not say it."""
 
 
 def decoded(text: bytes) -> JoinBundle:

@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from penstock import __version__
 from penstock.core.messages.orders import Order
 from penstock.core.messages.reports import NodeReport, ReplicaKey
 from penstock.core.model.errors import PenstockError
@@ -16,6 +17,7 @@ PROTOCOL_VERSION = 7
 one unaware of marks would hand a job the checkpoints of another one, one unaware of snapshots would start it in an
 empty folder, one unaware of what else is prepared before a start, without that,
 one unaware of runtimes would run its command at every place."""
+PROGRAM = f"Penstock {__version__}, protocol {PROTOCOL_VERSION}"
 FRAME_MAX_BYTES = 64 * 2**20
 PART_BYTES = 2**20
 """Of a snapshot in one message: what may be on its way to a node at a time, beside orders."""
@@ -36,6 +38,13 @@ class AgentHello(msgspec.Struct, frozen=True, tag=True):
     incarnation: Incarnation
     program: str = ""
     """Version of Penstock that it runs."""
+
+
+class OtherHello(msgspec.Struct, frozen=True, tag="AgentHello"):
+    """What is understood of any version's hello."""
+
+    version: int
+    program: str = ""
 
 
 class AgentReport(msgspec.Struct, frozen=True, tag=True):
@@ -206,6 +215,15 @@ def decode_to_server(body: bytes) -> ToServer:
         return _server_decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(f"not a message to the server: {error}") from error
+
+
+def other_hello(body: bytes) -> OtherHello | None:
+    """Return the hello of an agent of another version, of which all else may mean anything; None: it is no such one."""
+    try:
+        hello = msgspec.msgpack.decode(body, type=OtherHello)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return hello if hello.version != PROTOCOL_VERSION else None
 
 
 def decode_to_agent(body: bytes) -> ToAgent:

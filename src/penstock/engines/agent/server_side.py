@@ -7,11 +7,11 @@ import asyncio
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from penstock import __version__
 from penstock.core.messages.orders import Addressed, Order
 from penstock.core.model.ids import Epoch, NodeName, is_node_name
 from penstock.engines.agent import protocol, tls
@@ -43,6 +43,9 @@ OUTPUTS_AHEAD_S = 0.05
 SILENT_S = 20
 """A connection to another machine of which nothing comes back for so long is given up: its cable may be cut."""
 PROBE_S = 5
+OTHER_S = 60.0
+"""An agent of another version that has not tried for so long is gone."""
+PROGRAM_MAX = 80
 
 
 class Peers(Protocol):
@@ -164,7 +167,7 @@ class AgentLinks:
 
     Args:
         unseal: puts the values of secrets into an order, on its way to the node.
-        on_other: called with a node whose agent is of another version, and is refused.
+        on_other: called with a node whose agent is of another version, and is refused; returns whether it is replaced.
         fetch: reads a part of a snapshot for a node; called in a thread.
         peers: who is heard, of those with a certificate.
         store: keeps a piece of an output of another machine; called in a thread.
@@ -174,7 +177,7 @@ class AgentLinks:
         self,
         security: ssl.SSLContext,
         unseal: Callable[[Order], Order] = lambda order: order,
-        on_other: Callable[[NodeName], None] = lambda node: None,
+        on_other: Callable[[NodeName], bool] = lambda node: False,
         fetch: Fetch | None = None,
         peers: Peers | None = None,
         store: Store | None = None,
@@ -188,6 +191,8 @@ class AgentLinks:
         self._fetches: set[asyncio.Task[None]] = set()
         self._events: EngineEvents | None = None
         self._sessions: dict[NodeName, AgentConnection] = {}
+        self._others: dict[NodeName, tuple[str, float]] = {}
+        """What an agent of another version runs that stays, and when it was refused last (monotonic seconds)."""
         self._last = 0
         self._connections: set[AgentConnection] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -243,6 +248,11 @@ class AgentLinks:
     def connected(self) -> set[NodeName]:
         return set(self._sessions)
 
+    def others(self) -> dict[NodeName, str]:
+        """Return what those agents run that are refused for their version, and go on trying. Any thread."""
+        since_s = time.monotonic() - OTHER_S
+        return {node: runs for node, (runs, at_s) in sorted(self._others.copy().items()) if at_s > since_s}
+
     def send(self, orders: Sequence[Addressed]) -> None:
         self._soon(lambda: self._send_here(orders))
 
@@ -266,6 +276,9 @@ class AgentLinks:
         try:
             while len(self._connections) <= CONNECTIONS_MAX and (data := await reader.read(1 << 18)):
                 for body in deframer.feed(data):
+                    if not session.node and (other := protocol.other_hello(body)) is not None:
+                        self._refuse_other(other, session)
+                        return
                     self._on_message(protocol.decode_to_server(body), session)
                     deframer.most_bytes = protocol.FRAME_MAX_BYTES if session.node else protocol.HELLO_MAX_BYTES
         except (protocol.ProtocolError, OSError) as error:
@@ -334,16 +347,26 @@ class AgentLinks:
             log.warning("a part of a snapshot was not sent", extra={"node": session.node, "problem": str(error)})
             session.close()
 
+    def _refuse_other(self, hello: protocol.OtherHello, session: AgentConnection) -> None:
+        """Refuse an agent of another version; say so where it is not replaced."""
+        node, runs, own = session.certified, _runs(hello), protocol.PROGRAM
+        session.refuse(f"the agent runs {runs}, this server {own}: the node needs the server's version of Penstock")
+        if node is None or self._peers.refusal(node, session.certificate()):
+            return
+        said = {"node": node, "agent": runs, "server": own}
+        if self._on_other(node):
+            log.warning("an agent of another version is replaced by the installed one", extra=said)
+            return
+        if self._others.get(node, ("", 0.0))[0] != runs:
+            log.error("an agent of another version is refused, and its node not used", extra=said)
+        self._others[node] = runs, time.monotonic()
+
     def _hello(self, hello: protocol.AgentHello, session: AgentConnection, events: EngineEvents) -> None:
         if not is_node_name(hello.spec.name):
             session.refuse("its name cannot be that of a node: no '/', no '.' first, nothing that does not print")
             return
         if session.certified != hello.spec.name:
             session.refuse(f"the certificate is for node '{session.certified}', not for '{hello.spec.name}'")
-            return
-        if hello.version != protocol.PROTOCOL_VERSION:
-            session.refuse(_other_version(hello))
-            self._on_other(hello.spec.name)
             return
         if refusal := self._peers.refusal(hello.spec.name, session.certificate()):
             log.warning("an agent is refused: %s", refusal, extra={"node": hello.spec.name})
@@ -354,15 +377,12 @@ class AgentLinks:
         if former is not None and former is not session:
             former.close()
         self._sessions[session.node] = session
+        self._others.pop(session.node, None)
         events.on_hello(hello.spec, hello.incarnation, session)
 
 
-def _other_version(hello: protocol.AgentHello) -> str:
-    theirs = f" (Penstock {hello.program})" if hello.program else ""
-    return (
-        f"the agent speaks protocol {hello.version}{theirs}, this server {protocol.PROTOCOL_VERSION} "
-        f"(Penstock {__version__}): the node needs the server's version of Penstock"
-    )
+def _runs(hello: protocol.OtherHello) -> str:
+    return (f"Penstock {hello.program[:PROGRAM_MAX]}, " if hello.program else "") + f"protocol {hello.version}"
 
 
 def _notice_silence(writer: asyncio.StreamWriter) -> None:

@@ -49,6 +49,7 @@ OUTPUT_MAX_BYTES = 64 * 2**20
 OWN_LOG_MAX_BYTES = 16 * 2**20
 SHUTDOWN_GRACE_MS = 3_000
 GOODBYE_S = 1.0
+SLOW_TURN_MS = 1_000
 
 
 class AgentConfig(msgspec.Struct, frozen=True):
@@ -171,7 +172,10 @@ class Worker:
                     self._exits_left = True
                 elif key.data is not self._devices:
                     self._on_socket(mask)
+            begun_ms = boot_ms()
             self._turn()
+            if (took_ms := boot_ms() - begun_ms) > SLOW_TURN_MS:
+                log.warning("a turn of the agent's loop took %d ms: heartbeats are late", took_ms)
         signal.set_wakeup_fd(-1)
         if self._ending:
             self._say_goodbye()

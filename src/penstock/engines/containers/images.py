@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from msgspec.structs import replace
 
 from penstock.core.messages.orders import StartReplica
-from penstock.core.model.containers import ImageAsk, Mount, is_plain, is_within
+from penstock.core.model.containers import ImageAsk, Mount, is_plain, is_reference, is_within
 from penstock.engines.agent.preparation import Contribution, Done, NotPrepared, Preparation, Preparer
 from penstock.engines.containers import keeper, start
 from penstock.engines.containers.commands import BY_FOLDER, BY_NAME, KEPT, PARTS, Runtime, ways_to
@@ -214,8 +214,10 @@ def _inside(job: Preparation, image: str, targets: Sequence[str]) -> dict[str, t
 
 def _image(job: Preparation, runtime: Runtime, ask: ImageAsk) -> str:
     """Return the id of an image, which is pulled where that is asked for. Raises: NotPrepared."""
+    if not is_reference(ask.name):  # of a job that an earlier version accepted
+        raise NotPrepared(f"{ask.name} is no image of a registry", JOBS_FAULT)
     base = [runtime.program, *runtime.options]
-    inspect = [*base, "image", "inspect", "--format", "{{.Id}}", ask.name]
+    inspect = [*base, "image", "inspect", "--format", "{{.Id}}", "--", ask.name]
     if ask.pull != "always":
         known = _as_agent(job, inspect)
         if known.ok:
@@ -223,7 +225,7 @@ def _image(job: Preparation, runtime: Runtime, ask: ImageAsk) -> str:
         if ask.pull == "never":
             raise NotPrepared(f"node {job.node} has no image {ask.name}, and pull is never", JOBS_FAULT)
     job.say(f"pulling {ask.name}")
-    pulled = _as_agent(job, [*base, "pull", "--quiet", ask.name])
+    pulled = _as_agent(job, [*base, "pull", "--quiet", "--", ask.name])
     if not pulled.ok:
         lines = pulled.output.decode(errors="replace").strip().splitlines()
         said = lines[-1][-SAID_MAX:] if lines else f"exit {pulled.ended.code}"

@@ -86,8 +86,13 @@ class LocalAgents:
         begun = self._begun.get(node)
         return begun is not None and procfs.alive(begun.pid, begun.ticks)
 
-    def replace_other(self, node: NodeName) -> None:
-        """Replace an agent of another version, once: it would misunderstand this version's orders."""
-        if node not in self._replaced:
-            self._replaced.add(node)
-            replace_agent(self._data, node)
+    def replace_other(self, node: NodeName) -> bool:
+        """Replace an agent of another version, once: it would misunderstand this version's orders.
+
+        Returns: whether it is replaced; not one of another machine, nor one that is of another version again.
+        """
+        if node in self._replaced or agent_pid(self._data, node) is None:
+            return False
+        self._replaced.add(node)
+        replace_agent(self._data, node)
+        return True

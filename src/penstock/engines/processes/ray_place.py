@@ -43,7 +43,8 @@ CONNECTIONS_EXTRA = 16
 STORE_MIN, STORE_MAX = 80 * 2**20, 4 * 2**30
 """Object store of a place that no request limits (bytes)."""
 STORE_SHARE = 0.3
-FOLDERS = "penstock-ray-"
+FOLDERS, OPENED = "penstock-ray-", "r"
+"""Ray lets everybody write to its folder: it lies, as the second, in one that nobody else may enter."""
 OWN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 """Variables of the place, not of programs on the cluster: those would form a gang with processes that are none."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -53,8 +54,7 @@ OUTSIDE = "import sys; sys.path[:] = [one for one in sys.path if one]\n"
 """A folder `ray` where the job starts is not Ray."""
 HAS_RAY = OUTSIDE + "import importlib.util; sys.exit(importlib.util.find_spec('ray') is None)"
 START = OUTSIDE + "from ray.scripts.scripts import main; sys.exit(main())"
-ALL_ALIVE = f"""{OUTSIDE}
-import time
+ALL_ALIVE = f"""{OUTSIDE}import time
 from ray._private.state import GlobalState
 from ray._raylet import GcsClientOptions
 state = GlobalState()
@@ -85,10 +85,8 @@ class Place:
 
     @property
     def folder(self) -> Path:
-        """Where Ray keeps sockets and logs; one for all places of the attempt on a machine."""
-        name = FOLDERS + hashlib.sha256(self.token.encode()).hexdigest()[:8]
-        temporary = Path(tempfile.gettempdir()) / name
-        return temporary if len(str(temporary)) <= FOLDER_MAX else Path("/tmp") / name  # noqa: S108 - made private
+        """Where Ray's folder and logs lie; one for all places of the attempt on a machine."""
+        return short_path(FOLDERS + hashlib.sha256(self.token.encode()).hexdigest()[:8])
 
 
 def main() -> int:
@@ -163,7 +161,7 @@ class Ray:
     """Ray's processes of this place, in a session of their own: stop signals do not reach them."""
 
     def __init__(self, place: Place, folder: Path) -> None:
-        self._place, self.folder = place, folder
+        self._place, self.folder = place, folder / OPENED
         self._log = folder / f"place-{place.rank}.log"
         self._process: subprocess.Popen[bytes] | None = None
         self.python = _python()
@@ -172,8 +170,7 @@ class Ray:
         """Start the head, or a node of the cluster at an address."""
         place = self._place
         limits = [f"--num-cpus={place.cpus}", f"--num-gpus={place.devices}", f"--object-store-memory={place.store}"]
-        if place.memory:
-            limits.append(f"--memory={max(1, place.memory - place.store)}")
+        limits += [f"--memory={max(1, place.memory - place.store)}"] if place.memory else []
         logs = f"--include-log-monitor={'false' if place.local_rank else 'true'}"  # one for each machine
         command = [self.python, "-c", START, "start", "--block", *words, *KERNEL_PORTS, *limits, logs]
         command += [f"--temp-dir={self.folder}", "--disable-usage-stats"]
@@ -192,9 +189,7 @@ class Ray:
 
     def environment(self, address: str = "") -> dict[str, str]:
         """Return the environment of programs on this cluster, and on no other one."""
-        kept = {name: value for name, value in os.environ.items() if name not in OWN}
-        for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"):
-            kept.pop(name, None)
+        kept = {n: v for n, v in os.environ.items() if n not in (*OWN, "RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH")}
         kept |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._place.token, "RAY_USAGE_STATS_ENABLED": "0"}
         return {**kept, "RAY_ADDRESS": address} if address else kept
 
@@ -205,8 +200,7 @@ class Ray:
             raise Failed(f"Ray has ended here (exit {status}):\n" + "\n".join(f"  {line}" for line in said))
 
     def end(self) -> None:
-        process = self._process
-        if process is None:
+        if (process := self._process) is None:
             return
         process.terminate()
         try:
@@ -214,6 +208,12 @@ class Ray:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def short_path(name: str) -> Path:
+    """Return the path of a temporary folder below which Ray's sockets have paths that are not too long."""
+    temporary = Path(tempfile.gettempdir()) / name
+    return temporary if len(str(temporary / OPENED)) <= FOLDER_MAX else Path("/tmp") / name  # noqa: S108 - made private
 
 
 def head_port(folder: Path) -> int | None:

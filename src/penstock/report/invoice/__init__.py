@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 from penstock.core.model.invoices import Invoice
 from penstock.report.invoice.errors import DocumentError, DoesNotAddUp, MissingLibrary, NotPrinted
-from penstock.report.invoice.rows import LINE_COLUMNS, exact_cells, harmless, render_csv
+from penstock.report.invoice.rows import LINE_COLUMNS, exact_cells, render_csv
 from penstock.report.invoice.words import LANGUAGES, Language
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "MissingLibrary",
     "NotPrinted",
     "exact_cells",
-    "harmless",
     "render_csv",
     "render_html",
     "render_pdf",

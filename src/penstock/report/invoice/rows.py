@@ -1,10 +1,9 @@
 """Lines as rows of a table for programs and spreadsheets: exact, one row a line, no formula in it."""
 
-import csv
-import io
 from decimal import Decimal
 
 from penstock.core.ledger.pricing import GIB
+from penstock.core.model.foreign import csv_text
 from penstock.core.model.invoices import Invoice, InvoiceLine
 from penstock.core.model.prices import HOUR_MS
 from penstock.core.model.quantities import format_time, money
@@ -14,8 +13,6 @@ LINE_COLUMNS = ("queue", "user", "job", "name", "resource", "model", "unit_hours
 MORE_COLUMNS = ("kind", "quantity_ms", "tier", "factor", "full", "currency")
 """Of an invoice's table, after the columns of the line."""
 INVOICE_COLUMNS = ("invoice", "invoice_kind", "tenant", "from", "until")
-_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""Begins of formulas; the full-width ones count where spreadsheets are set to Chinese or Japanese."""
 
 
 def render_csv(invoice: Invoice) -> str:
@@ -24,21 +21,14 @@ def render_csv(invoice: Invoice) -> str:
     Amounts are in the currency, exact; `quantity_ms` is exact, `unit_hours` has twelve decimals. `from` and `until`
     (not included) are in UTC.
     """
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow((*INVOICE_COLUMNS, *LINE_COLUMNS, *MORE_COLUMNS))
-    about = (
-        harmless(invoice.number),
-        invoice.kind,
-        harmless(invoice.tenant),
-        format_time(invoice.from_ms),
-        format_time(invoice.until_ms),
-    )
+    rows: list[tuple[object, ...]] = [(*INVOICE_COLUMNS, *LINE_COLUMNS, *MORE_COLUMNS)]
+    period = (format_time(invoice.from_ms), format_time(invoice.until_ms))
+    about = (invoice.number, invoice.kind, invoice.tenant, *period)
     for line in invoice.lines:
         exact = (line.kind, line.quantity_ms, _milli(line.tier_milli), _milli(line.factor_milli))
         full = money(line.full, invoice.digits).replace(",", "")
-        writer.writerow((*about, *exact_cells(line, invoice.digits), *exact, full, invoice.currency))
-    return out.getvalue()
+        rows.append((*about, *exact_cells(line, invoice.digits), *exact, full, invoice.currency))
+    return csv_text(rows)
 
 
 def exact_cells(line: InvoiceLine, digits: int) -> tuple[str, ...]:
@@ -48,13 +38,7 @@ def exact_cells(line: InvoiceLine, digits: int) -> tuple[str, ...]:
     price = Decimal(line.micro_per_hour) / 1_000_000
     rate = Decimal(line.tier_milli * line.factor_milli) / 1_000_000
     amount = money(line.amount, digits).replace(",", "")
-    return (*map(harmless, about), f"{hours:.12f}", f"{price:f}", f"{rate:f}", amount)
-
-
-def harmless(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula, in one line."""
-    shown = "".join(c if c.isprintable() else "\ufffd" for c in text)
-    return f"'{shown}" if text.lstrip().startswith(_FORMULA) else shown
+    return (*about, f"{hours:.12f}", f"{price:f}", f"{rate:f}", amount)
 
 
 def _milli(value: int) -> str:

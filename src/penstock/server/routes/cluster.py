@@ -24,7 +24,7 @@ from penstock.server.routes.openapi import EXAMPLE, returns
 from penstock.server.services.estimates import EstimateService
 from penstock.server.submitting import submit_of
 from penstock.server.tables import ListQuery, list_query, paged
-from penstock.server.views.cluster import alert_for, cluster_view, me_view, token_alerts
+from penstock.server.views.cluster import alert_for, cluster_view, me_view, token_alerts, version_alerts
 from penstock.server.views.scheduling import cycle_view, defrag_list, plan_for, queue_views
 
 
@@ -78,7 +78,9 @@ def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     async def list_alerts(who: caller, query: Annotated[ListQuery, list_query(ALERTS)]) -> Response:
         """List alerts, most severe first: jobs that can never start, and other problems."""
         last, now_ms, sight = backend.service.controller.last_plan, backend.clock.unix_ms(), who.sight
-        own = token_alerts(backend.state, who, now_ms)
+        elsewhere = backend.joining.records.declares if backend.joining is not None else lambda _: False
+        others = version_alerts(backend.other_agents(), elsewhere) if sight is None else []
+        own = [*others, *token_alerts(backend.state, who, now_ms)]
 
         def compute() -> Response:
             found = alerts(backend.state, now_ms, last, sight)

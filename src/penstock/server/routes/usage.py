@@ -1,6 +1,5 @@
 """Routes of usage: recomputed from the log, as JSON, CSV or Parquet."""
 
-import csv
 import io
 import re
 from collections.abc import Sequence
@@ -17,10 +16,10 @@ from penstock.core.ledger.consumption import DIMENSIONS, SUMS, Consumption, Dime
 from penstock.core.ledger.pricing import GIB
 from penstock.core.model.answers import ModelUsage, UsageRow
 from penstock.core.model.errors import Problem, nearest
+from penstock.core.model.foreign import csv_text
 from penstock.core.model.ids import JobId
 from penstock.core.model.prices import HOUR_MS
 from penstock.core.model.quantities import KWH_MJ, parse_duration_ms, parse_time_ms
-from penstock.report.invoice import harmless
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import invalid
 from penstock.server.http.responses import ApiError, answer
@@ -202,11 +201,7 @@ def table_of(columns: list[str], lines: list[list[object]], kind: str) -> Respon
     Raises: ApiError when the library for the latter is missing.
     """
     if kind == "csv":
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([harmless(cell) if isinstance(cell, str) else cell for cell in line] for line in lines)
-        return Response(text.getvalue(), media_type="text/csv")
+        return Response(csv_text([columns, *lines]), media_type="text/csv")
     try:
         import pyarrow
         import pyarrow.parquet

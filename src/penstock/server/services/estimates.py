@@ -6,6 +6,7 @@ former estimates. Some estimates are noted in the log, to be compared with the o
 
 import asyncio
 import logging
+import threading
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job, JobState
 from penstock.core.model.start_text import waits_text
 from penstock.core.order.turns import WaitingLimit
-from penstock.core.predict.arrivals import Arrivals
+from penstock.core.predict.arrivals import Arrival, Arrivals
 from penstock.core.predict.calibration import Calibration
 from penstock.core.predict.forecast import PastRun
 from penstock.core.state.images import packed
@@ -59,11 +60,15 @@ KNOWN_MS = 600_000
 
 
 class EstimateService:
-    """Sends one question at a time to the simulation process."""
+    """Sends one question at a time to each of two processes: looks at waiting jobs delay no plan."""
 
-    def __init__(self, backend: Backend, seer: EstimateProcess | None = None) -> None:
-        self._backend, self._seer = backend, seer or EstimateProcess()
-        self._turn = Turn(SHARE, "requests for estimates")
+    def __init__(
+        self, backend: Backend, seer: EstimateProcess | None = None, planner: EstimateProcess | None = None
+    ) -> None:
+        self._backend, self._seer, self._planner = backend, seer or EstimateProcess(), planner or EstimateProcess()
+        self._turn, self._plan_turn = Turn(SHARE, "requests for estimates"), Turn(SHARE, "plans")
+        self._learning = threading.Lock()
+        """Of what both learn from the log."""
         self._history: tuple[PastRun, ...] = ()
         self._learned_ms = -HISTORY_KEPT_MS
         self._calibration, self._arrivals = Calibration(), Arrivals()
@@ -98,6 +103,7 @@ class EstimateService:
 
     def close(self) -> None:
         self._seer.close()
+        self._planner.close()
 
     async def plan(self, request: Submit) -> answers.PlanAnswer | Refusal:
         """Return the outcome of `request`, or why it would be refused.
@@ -108,7 +114,7 @@ class EstimateService:
         if count > PLANNED_MAX:
             text = f"a plan may be asked for {PLANNED_MAX} jobs at once, these are {count}"
             raise ApiError("too_large", text, hint="ask for a part of them: the first say how long the others wait")
-        async with self._turn.mine():
+        async with self._plan_turn.mine():
             if len(self._backend.state.jobs) > JOBS_MAX:
                 text = f"more than {JOBS_MAX} jobs are live: too many to simulate in time"
                 raise ApiError("unavailable", text, hint="submit it, and ask for its explanation")
@@ -116,21 +122,24 @@ class EstimateService:
             return await asyncio.to_thread(self._plan, image, request)
 
     async def look(self, max_age_ms: int, max_stale_ms: int = 0) -> api.EtaList:
-        """Return start estimates at most `max_age_ms` old; jobs that have just come are never left out.
+        """Return start estimates at most `max_age_ms` old, or made since this call began; jobs that have just come are
+        never left out.
 
         Args:
             max_stale_ms: estimates that are no older than this are given at once, without jobs that have just come, and
                 made anew behind the caller.
         Raises: ApiError when too many ask.
         """
-        age_ms = self._backend.clock.unix_ms() - self._last.made_ms
+        asked_ms = self._backend.clock.unix_ms()
+        age_ms = asked_ms - self._last.made_ms
         if age_ms < max_stale_ms:
             if age_ms > max_age_ms and self._behind is None:
                 self._behind = asyncio.ensure_future(self._look_behind(max_age_ms))
             return self._still_waiting()
         async with self._turn.mine():
             age_ms = self._backend.clock.unix_ms() - self._last.made_ms
-            if age_ms > max_age_ms or (not self._last.untold and await asyncio.to_thread(self._newcomers)):
+            old = age_ms > max_age_ms and self._last.made_ms <= asked_ms
+            if old or (not self._last.untold and await asyncio.to_thread(self._newcomers)):
                 await self._look_now()
             return self._still_waiting()
 
@@ -167,9 +176,8 @@ class EstimateService:
 
     async def score(self) -> Score:
         """Return how right the latest estimates were."""
-        async with self._turn.mine():  # one caller at a time feeds the calibration
-            await asyncio.to_thread(self._catch_up)
-            return self._calibration.score()
+        async with self._turn.mine():
+            return await asyncio.to_thread(self._score)
 
     async def _image(self) -> Image:
         reply = await self._backend.ask(msg.TakeImage())
@@ -204,20 +212,18 @@ class EstimateService:
         """Return the number of samples, and the estimate of each job."""
         if not wanted:
             return 0, []
-        self._catch_up()
-        days = self._arrivals.days(now_ms)
-        reply = self._seer.ask(WhenStart(packed(image), self._past(), now_ms, BUDGET_MS, wanted, now_ms, days))
+        past, days = self._learned(now_ms)
+        reply = self._seer.ask(WhenStart(packed(image), past, now_ms, BUDGET_MS, wanted, now_ms, days))
         assert isinstance(reply, Started)
         corrected = self._calibration.corrected
-        return reply.samples, [StartEstimate(i, corrected(t, now_ms), t) for i, t in reply.times.items()]
+        with self._learning:
+            return reply.samples, [StartEstimate(i, corrected(t, now_ms), t) for i, t in reply.times.items()]
 
     def _plan(self, image: Image, request: Submit) -> answers.PlanAnswer | Refusal:
         now_ms = self._backend.clock.unix_ms()
         outcomes = self._outcomes(request, [job.id for job in image.jobs])
-        self._catch_up()
-        days = self._arrivals.days(now_ms)
-        past = self._past()
-        reply = self._seer.ask(WhatIfSubmitted(packed(image), past, now_ms, BUDGET_MS, request, outcomes, days))
+        past, days = self._learned(now_ms)
+        reply = self._planner.ask(WhatIfSubmitted(packed(image), past, now_ms, BUDGET_MS, request, outcomes, days))
         assert isinstance(reply, ForecastPlan)
         if reply.refusal is not None:
             return reply.refusal
@@ -229,9 +235,21 @@ class EstimateService:
         if job.starts_now or not job.start_p50_ms:
             return job
         sampled = (job.start_p10_ms, job.start_p50_ms, job.start_p90_ms)
-        early_ms, likely_ms, late_ms = times = self._calibration.corrected(sampled, now_ms)
+        with self._learning:
+            early_ms, likely_ms, late_ms = times = self._calibration.corrected(sampled, now_ms)
         text = waits_text(now_ms, *times)
         return replace(job, start_p10_ms=early_ms, start_p50_ms=likely_ms, start_p90_ms=late_ms, text=text)
+
+    def _learned(self, now_ms: int) -> tuple[tuple[PastRun, ...], tuple[tuple[Arrival, ...], ...]]:
+        """Return finished jobs, and what was submitted on past days, as of now."""
+        with self._learning:
+            self._catch_up()
+            return self._past(), self._arrivals.days(now_ms)
+
+    def _score(self) -> Score:
+        with self._learning:
+            self._catch_up()
+            return self._calibration.score()
 
     def _past(self) -> tuple[PastRun, ...]:
         """Return finished jobs to learn from, looked up once a minute at most."""

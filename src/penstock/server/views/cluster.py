@@ -1,6 +1,6 @@
 """The cluster, its nodes and alerts as the API shows them to a caller."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -125,6 +125,22 @@ def me_view(config: ClusterConfig, scope: Scope) -> api.Me:
     submits = [str(name) for name in names if scope.submits(name)]
     defaults = default_tenant(config, scope), default_queue(config, scope.user)
     return api.Me(scope.user, scope.role, roles, scope.level, submits, *defaults)
+
+
+def version_alerts(others: Mapping[NodeName, str], elsewhere: Callable[[NodeName], bool]) -> list[Alert]:
+    """Return alerts of nodes whose agents are refused for their version; `elsewhere`: of other machines."""
+    here = "another installation starts it: end it and its jobs (penstock down), then start this one's (penstock up)"
+    there = f"install Penstock {__version__} on its machine, then there: penstock node join"
+    return [
+        Alert(
+            "agent_version",
+            (),
+            0,
+            f"node {node} is not used: its agent runs {runs}, and the server Penstock {__version__}",
+            there if elsewhere(node) else here,
+        )
+        for node, runs in others.items()
+    ]
 
 
 def token_alerts(state: State, scope: Scope, now_ms: int) -> list[Alert]:

@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import nearest
+from penstock.core.model.foreign import from_cell
 from penstock.core.model.jobs import JobSpec
 from penstock.traces.loaders.build import NO_LENGTH, Builder
 from penstock.traces.loaders.guess import nodes_at_peak
@@ -53,12 +54,12 @@ class _Jobs:
             work = self._work(row)
             key = self._cells(row, self._spec_at)
             spec = self._builder.spec(key, self._spec, key)
-            name = self._cell(row, "job") or str(table.line)
+            name = from_cell(self._cell(row, "job")) or str(table.line)
             seen = self._seen(row)
             if work.run_ms <= 0:
                 self._builder.count(NO_LENGTH)
             else:
-                self._builder.add(name, submit_ms, spec, work, self._cell(row, "user"), seen)
+                self._builder.add(name, submit_ms, spec, work, from_cell(self._cell(row, "user")), seen)
 
     def _cells(self, row: Row, at: list[int]) -> tuple[str, ...]:
         return tuple([row[i] if i >= 0 else "" for i in at])
@@ -71,11 +72,11 @@ class _Jobs:
         key = self._cells(row, self._work_at)
         found = self._works.get(key)
         if found is None:
-            found = self._works[key] = read_work(self._table, dict(zip(WORK_COLUMNS, key, strict=True)))
+            found = self._works[key] = read_work(self._table, dict(zip(WORK_COLUMNS, map(from_cell, key), strict=True)))
         return found
 
     def _spec(self, key: tuple[str, ...]) -> JobSpec:
-        cells = dict(zip((*SPEC_COLUMNS, "spec"), key, strict=True))
+        cells = dict(zip((*SPEC_COLUMNS, "spec"), map(from_cell, key), strict=True))
         config = self._head.config
         if config is not None:
             return read_spec(self._table, cells, self._width, config)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.model.cluster import DEFAULT_QUEUE, DEFAULT_TENANT, ClusterConfig
+from penstock.core.model.foreign import in_cell
 from penstock.core.model.jobs import PRIORITY_CLASSES, JobSpec
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI, Resources
 from penstock.formats.files import LINE_BYTES_MAX
@@ -56,7 +57,7 @@ def _text(trace: Trace, place: _Place) -> str:
     columns = [name for name in COLUMNS if name in ("job", "submit", "run") or any(row.get(name) for row in rows)]
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([row.get(column, "") for column in columns] for row in rows)
+    writer.writerows([in_cell(row.get(column, "")) for column in columns] for row in rows)
     return text.getvalue()
 
 

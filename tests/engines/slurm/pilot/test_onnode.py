@@ -1,6 +1,11 @@
 """What a node of an allocation offers, and the environment of its agent."""
 
-from penstock.engines.slurm.pilot.onnode import held_devices, offered, ports_of, without_slurm
+import os
+import stat
+from pathlib import Path
+
+from penstock.engines.slurm.pilot import onnode
+from penstock.engines.slurm.pilot.onnode import become_agent, held_devices, offered, ports_of, without_slurm
 
 BATCH = {"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "8", "SLURM_MEM_PER_NODE": "4000"}
 
@@ -37,3 +42,18 @@ def test_nodes_of_allocations_on_one_machine_have_ports_of_their_own():
     ranges = {ports_of(job, number) for job in range(40, 44) for number in range(4)}
     assert len(ranges) == 16
     assert ports_of(3, 0) == "23100-23199"
+
+
+def test_an_agent_begins_in_a_new_folder_of_its_own_whatever_lies_in_the_shared_one(tmp_path, monkeypatch):
+    planted = tmp_path / f"penstock-{os.geteuid()}-7-0"
+    planted.mkdir(0o777)
+    watched, given = [], []
+    monkeypatch.setattr(onnode, "_waited", lambda _: True)
+    monkeypatch.setattr(onnode, "_watched", lambda own, _: watched.append(own))
+    monkeypatch.setattr(onnode.starts, "become", lambda *words, **_: given.extend(words))
+    for name, value in BATCH.items():
+        monkeypatch.setenv(name, value)
+    become_agent(tmp_path / "pilot", tmp_path, "a100")
+    own = Path(given[given.index("--data") + 1])
+    assert (watched, stat.S_IMODE(own.stat().st_mode), own.parent) == ([own], 0o700, tmp_path)
+    assert own != planted

@@ -16,6 +16,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ from penstock.engines.processes.memory import groups_of_slurm
 from penstock.engines.processes.procfs import Process
 from penstock.engines.processes.sessions import SessionContainment
 from penstock.engines.slurm.pilot.marks import key_file, over_mark
+from penstock.privatefiles import check
 
 KEY_WAIT_S = 900.0
 """For the key of the node: the server may be away, or its storage slow to show new files."""
@@ -75,8 +77,10 @@ def become_agent(folder: Path, scratch: Path | None, simulated: str) -> None:
     key = key_file(folder, job, int(number))
     if not _waited(key):
         sys.exit(f"no key for this node came within {KEY_WAIT_S:.0f} s: {key}")
-    own = (scratch or Path(said.get("TMPDIR") or "/tmp")) / f"penstock-{os.geteuid()}-{job}-{number}"  # noqa: S108
-    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    place = scratch or Path(said.get("TMPDIR") or "/tmp")  # noqa: S108
+    place.mkdir(parents=True, exist_ok=True)
+    own = Path(tempfile.mkdtemp(prefix=f"penstock-{os.geteuid()}-{job}-{number}-", dir=place))
+    check(own)  # the warden kills what is written down there
     _watched(own, over_mark(folder, job, int(number)))
     words = [str(key), "--data", str(own), "--shared", str(folder), "--foreground"]
     words += ["--ports", ports_of(int(job), int(number)), *offered(said, _seen, simulated)]

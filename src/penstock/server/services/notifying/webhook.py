@@ -39,6 +39,9 @@ EXPECTED = "a URL such as https://hooks.example.org/..."
 _SIGNS = re.compile(r"[!#-;=?-Z\[\]_a-z~]+")
 """What a URL may consist of: printable ASCII without quotes, brackets, backslash."""
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_ASSIGNED = ipaddress.ip_network("2000::/3")
+_SPECIAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2002::/16", "3fff::/20")))
+"""Of protocols, of tunnels that carry IPv4, and of documentation: `ipaddress` calls some of them global."""
 
 
 class WebAddress(NamedTuple):
@@ -97,15 +100,17 @@ def _matches(host: str, name: str) -> bool:
 
 
 def is_public(address: _Address) -> bool:
-    """Return whether an address, and any that is carried inside it, is one of the public internet."""
-    inner: list[_Address] = []
+    """Return whether an address is one of the public internet; of those that carry another, only `::ffff:` may be.
+
+    Source: IANA, IPv4 and IPv6 Special-Purpose Address Registries, and IPv6 Global Unicast Address Assignments.
+    """
     if isinstance(address, ipaddress.IPv6Address):
-        inner += [one for one in (address.ipv4_mapped, address.sixtofour, *(address.teredo or ())) if one is not None]
-        if not int(address) >> 32:  # ::a.b.c.d, of old
+        if address.ipv4_mapped is not None:
+            return is_public(address.ipv4_mapped)
+        if address not in _ASSIGNED:
             return False
-    private = not address.is_global or address.is_multicast or address.is_reserved or address.is_unspecified
-    mapped = isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None
-    return (mapped or not private) and all(is_public(one) for one in inner)
+    special = not address.is_global or address.is_multicast or address.is_reserved
+    return not special and not any(address in network for network in _SPECIAL)
 
 
 def resolved(address: WebAddress) -> str:
