@@ -15,7 +15,8 @@ from pathlib import Path
 ENGINES = Path("src/penstock/engines")
 MODULES = (
     *("agent/environments", "agent/inputs", "agent/kept", "agent/preparing", "agent/setting_up", "agent/unpacked"),
-    *("agent/unpacking", "containers/images", "containers/keeper", "containers/roots", "containers/start"),
+    *("agent/unpacking", "containers/images", "containers/keeper", "containers/roots", "containers/source_mounts"),
+    "containers/start",
     *("processes/accounts", "processes/batches", "processes/jobfolders", "processes/outputs", "processes/progress"),
     *("processes/reportfiles", "processes/spawn", "slurm/passing/listening", "slurm/passing/spool"),
     "slurm/passing/submitting",

@@ -25,7 +25,7 @@ from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.engines.agent import kept
 from penstock.engines.agent.kept import KeptTrees
-from penstock.engines.containers import keeper
+from penstock.engines.containers import keeper, source_mounts
 from penstock.engines.processes import account_files
 from penstock.engines.processes.accounts import account_of, hand_over, private
 from penstock.engines.processes.paths import DataFolder
@@ -235,22 +235,16 @@ def _speaks(made: Scene) -> Callable[[], bool]:
 
 def _mounts(made: Scene) -> Callable[[], bool]:
     """The keeper of a container mounts what the account could open, whatever stands there when it mounts."""
-    keeper.own_mounts()
+    source_mounts.own_mounts()
     parts = made.own.parent / "parts"
     account = account_of(ACCOUNT)
-    plan = {
-        "sources": [[str(made.own / "folder"), [str(made.own)]]],
-        "user": [account.uid, account.gid, []],
-        "parts": str(parts),
-    }
+    sources = [[str(made.own / "folder"), [str(made.own)]]]
 
     def race() -> bool:
         parts.mkdir()
-        one = keeper.Keeper.__new__(keeper.Keeper)
-        one._plan = plan
         try:
-            with contextlib.suppress(keeper.Refused):
-                one._mount_opened()
+            with contextlib.suppress(source_mounts.NotAllowed):
+                source_mounts.mount_opened(sources, (account.uid, account.gid, []), str(parts))
                 return (parts / "0" / "secret").read_text() == "SECRET"
         finally:
             keeper.taken_down(str(parts))

@@ -5,6 +5,7 @@ was never run here; ch-run(1) of Charliecloud 0.31; bwrap(1) of bubblewrap 0.8.
 """
 
 import signal
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
@@ -12,6 +13,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from penstock.core.model.containers import Mount, RuntimeKind, is_plain
+from penstock.engines.containers import keeper, source_mounts
 
 NAME_LABEL, NODE_LABEL = "penstock.replica", "penstock.node"
 KEPT: tuple[RuntimeKind, ...] = ("podman",)
@@ -202,6 +204,11 @@ def plan(
         "below": runtime.held == "below",
         "private": runtime.rootless,
     }
+
+
+def keeper_words(plan_file: str) -> tuple[str, ...]:
+    """Return the words that start the keeper of a container."""
+    return (sys.executable, "-I", "-S", source_mounts.__file__, plan_file, keeper.__file__)
 
 
 def removed(runtime: Runtime, *names: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Keeps the container of one replica: started by the agent's gate as `python -I -S keeper.py PLAN`.
+"""Keeps the container of one replica: `source_mounts.py`, which the agent's gate starts, becomes it.
 
 It is the first process of the replica's box, and every process of the container is in that box, too: control groups
 below it where the runtime makes any. So what holds of plain programs (limits, freezing, killing, counting) holds here.
@@ -9,14 +9,11 @@ becomes a child of this process, and its exit is known all the same. When that i
 why. Signals go to those processes of the program that catch them: one without a handler would end at once, and the
 container with it, while a child of it still saves.
 
-What is mounted is opened as the program's account, and mounted by that descriptor into a folder of root's that no other
-process sees: what an account renames meanwhile changes nothing, and the runtime is given names of ours alone.
-
 PLAN is a file with JSON, made by `commands.py`; the environment of the program waits in descriptor 4. Nothing of
 Penstock is imported here.
 """
 
-# root's: plan, files and mount points lie in the agent's folder; `reached` opens the account's things as the account
+# root's: plan, files and mount points lie in the agent's folder
 
 import contextlib
 import ctypes
@@ -24,8 +21,6 @@ import json
 import os
 import select
 import signal
-import socket
-import stat as modes
 import subprocess
 import sys
 import time
@@ -47,8 +42,6 @@ REPORT_S = 10.0
 STEP_S = 60.0
 """How long the runtime may take for one step."""
 TEXT_MAX = 2_000
-CLONE_NEWNS = 0x00020000
-MS_BIND, MS_REC, MS_SLAVE = 4096, 16384, 1 << 19
 MNT_DETACH = 2
 NOT_FOUND = ("executable file not found", "executable file `", "no such file or directory")
 NOT_EXECUTABLE = ("permission denied", "exec format error", "is a directory")
@@ -72,17 +65,11 @@ def main(path: str) -> None:
     code = NEVER_RAN_CODE
     try:
         code = keeper.run()
-    except Refused as refused:
-        print(f"penstock: {refused}", file=sys.stderr, flush=True)
     except Failed as failure:
         keeper.unknown(str(failure))
     finally:
         keeper.remove()
     os._exit(code)
-
-
-class Refused(Exception):
-    """The program cannot run as it is asked for: a fault of its job's."""
 
 
 class Keeper:
@@ -139,7 +126,6 @@ class Keeper:
             file.write(lines)
         words = list(self._plan["create"])
         at = words.index("--env-file")
-        self._mount_sources()
         words[at:at] = [word for name in sorted(several) for word in ("--env", name.decode())]
         if self._plan["below"]:
             words[at:at] = ["--cgroup-parent", self._groups["freezer"]]
@@ -148,53 +134,6 @@ class Keeper:
             self._step(words, "could not be made", variables)
         finally:
             os.unlink(self._plan["environment"])
-
-    def _mount_sources(self) -> None:
-        """Mount what the container sees where the runtime finds it. Raises: Refused; Failed."""
-        if self._plan["parts"]:  # before anything is opened: only what is of these mounts can be mounted in them
-            own_mounts()
-            os.mkdir(self._plan["parts"], 0o700)
-        self._mount_opened()
-
-    def _mount_opened(self) -> None:
-        ours, theirs = socket.socketpair()
-        child = os.fork()
-        if not child:
-            ours.close()
-            os._exit(reached(self._plan["sources"], self._plan["user"], theirs))
-        theirs.close()
-        with ours:
-            at = 0
-            while True:
-                said, descriptors, _, _ = socket.recv_fds(ours, TEXT_MAX, 1)
-                if not descriptors:
-                    break
-                try:
-                    folders = self._plan["sources"][at][1]
-                    self._mount_one(descriptors[0], at, folders)
-                finally:
-                    os.close(descriptors[0])
-                at += 1
-        if os.waitpid(child, 0)[1]:
-            raise Refused(said.decode(errors="replace"))
-        if at != len(self._plan["sources"]):
-            raise Failed("what its container sees could not all be opened")
-
-    def _mount_one(self, descriptor: int, number: int, folders: list[str] | None) -> None:
-        """Mount an opened folder or file; `folders`: it has to lie in one of these; None: anywhere."""
-        there = os.readlink(f"/proc/self/fd/{descriptor}")
-        real = [os.path.realpath(one).rstrip("/") for one in folders or ()]
-        if folders is not None and not any(f"{there}/".startswith(f"{one}/") for one in real):
-            source = self._plan["sources"][number][0]
-            raise Refused(f"{source} leads to {there}, which no job may mount: expected one in {', '.join(folders)}")
-        if not self._plan["parts"]:
-            return
-        point = f"{self._plan['parts']}/{number}"
-        if modes.S_ISDIR(os.fstat(descriptor).st_mode):
-            os.mkdir(point, 0o700)
-        else:
-            os.close(os.open(point, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        mount(f"/proc/self/fd/{descriptor}", point, MS_BIND | MS_REC)
 
     def _init(self) -> int:
         """Let the runtime start the container up to the program; return 0, or the exit code of one that cannot run."""
@@ -325,59 +264,15 @@ class Keeper:
             send(signal.SIGKILL, [self._first])
 
 
-def reached(sources: list[list[Any]], user: list[Any], answer: socket.socket) -> int:
-    """Send a descriptor of each source, as a user reaches it; return 0, or 1 after the reason why one cannot be.
-
-    Args:
-        sources: paths, each with what `_mount_one` needs.
-        user: its uid, gid and further groups; empty: as this process.
-    """
-    where = ""
-    try:
-        if user:
-            os.setgroups(user[2])
-            os.setresgid(user[1], user[1], user[1])
-            os.setresuid(user[0], user[0], user[0])
-        for where, _ in sources:
-            opened = os.open(where, os.O_PATH | os.O_CLOEXEC)
-            kind = os.fstat(opened).st_mode
-            if modes.S_ISDIR(kind):
-                os.close(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=opened))
-            elif not modes.S_ISREG(kind):
-                raise OSError(0, "it is neither a folder nor a plain file")
-            socket.send_fds(answer, [b"."], [opened])
-            os.close(opened)
-    except OSError as error:
-        answer.send(f"{where} cannot be used: {error.strerror}".encode())
-        return 1
-    return 0
-
-
-def own_mounts() -> None:
-    """Let what this process mounts be seen by it and what it starts alone; it sees what others mount from now on."""
-    if libc().unshare(CLONE_NEWNS):
-        raise Failed(f"the keeper of its container cannot mount anything: {os.strerror(ctypes.get_errno())}")
-    mount("none", "/", MS_REC | MS_SLAVE)
-
-
-def mount(source: str, target: str, flags: int) -> None:
-    if libc().mount(source.encode(), os.fsencode(target), None, ctypes.c_ulong(flags), None):
-        raise Failed(f"{target} cannot be mounted: {os.strerror(ctypes.get_errno())}")
-
-
 def taken_down(parts: str) -> None:
     """Remove the folder of what was mounted for a container: never anything in what is mounted there."""
     with contextlib.suppress(OSError):
         for name in os.listdir(parts):
             point = f"{parts}/{name}"
-            libc().umount2(os.fsencode(point), MNT_DETACH)
+            ctypes.CDLL(None).umount2(os.fsencode(point), MNT_DETACH)
             with contextlib.suppress(OSError):
                 (os.rmdir if os.path.isdir(point) else os.unlink)(point)
         os.rmdir(parts)
-
-
-def libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
 
 
 def environment() -> dict[bytes, bytes]:

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import resource
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -18,8 +17,7 @@ from msgspec.structs import replace
 
 from penstock import starts
 from penstock.core.model.containers import Mount, RuntimeKind
-from penstock.engines.containers import keeper
-from penstock.engines.containers.commands import KEPT, Container, Runtime, plan, prefix
+from penstock.engines.containers.commands import KEPT, Container, Runtime, keeper_words, plan, prefix
 from penstock.engines.containers.roots import FILES, FOLDERS
 
 TRIED: tuple[RuntimeKind, ...] = ("podman", "charliecloud", "apptainer", "bubblewrap")
@@ -106,7 +104,7 @@ def _run_true(runtime: Runtime, run: Run, folder: Path, *, grouped: bool) -> Ran
         left.unlink(missing_ok=True)
     way = plan(runtime, trial, file=str(file), unknown=str(unknown), grouped=grouped, output=str(output))
     file.write_text(json.dumps(way), encoding="utf-8")
-    ended = run([sys.executable, "-I", "-S", keeper.__file__, str(file)], agent=True)
+    ended = run(keeper_words(str(file)), agent=True)
     said = [one.read_text(encoding="utf-8", errors="replace") for one in (unknown, output) if one.exists()]
     for left in (unknown, output):
         left.unlink(missing_ok=True)

@@ -6,7 +6,6 @@ import json
 import os
 import pwd
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,12 +18,12 @@ from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.containers import Mount
 from penstock.core.model.resources import Device
 from penstock.devices.installed import VARIABLES
-from penstock.engines.containers import keeper
 from penstock.engines.containers.commands import (
     KEPT,
     Container,
     ContainerUser,
     Runtime,
+    keeper_words,
     plan,
     prefix,
     removed,
@@ -176,7 +175,7 @@ def _kept(
     outside = {**base_environment(os.environ, None), REPLICA_MARK: mark}
     outside.setdefault("USER", own_name())
     outside |= {name: os.environ[name] for name in ("XDG_RUNTIME_DIR",) if name in os.environ}
-    words = (sys.executable, "-I", "-S", keeper.__file__, str(file))
+    words = keeper_words(str(file))
     gated = Gated(words, outside, "/", "/", never_ran, gates)
     return InContainer(gated, None, inside)
 
