@@ -30,7 +30,7 @@ from playwright.sync_api import Browser, BrowserContext, CDPSession, Page
 
 from bench import large_cluster
 from bench.harness import LeanClient, Server, result, server
-from tests.web.browsing import PAGES, chromium, login_code
+from tests.web.browsing import PAGES, chromium, follow_link, login_code
 
 LIVE, FINISHED = 10_000, 100_000
 CHANGES_PER_S = 10
@@ -220,7 +220,7 @@ def signed_in(opened: Browser, running: Server, token: str) -> tuple[BrowserCont
     """Return a viewer's context, and its first page, at the overview."""
     context = opened.new_context(viewport={"width": 1440, "height": 900})
     page = context.new_page()
-    page.goto(f"{url_of(running)}/login#{login_code(url_of(running), token)}")
+    follow_link(page, url_of(running), login_code(url_of(running), token))
     page.locator(".shell main h1").first.wait_for(timeout=60_000)
     return context, page
 
@@ -279,7 +279,7 @@ def first_load(opened: Browser, running: Server) -> None:
     session = context.new_cdp_session(page)
     session.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
     session.send("Network.enable")
-    page.goto(f"{url_of(running)}/login#{login_code(url_of(running), running.token)}")
+    follow_link(page, url_of(running), login_code(url_of(running), running.token))
     page.locator(".shell main h1").first.wait_for(timeout=60_000)
     page.locator("main .loading").first.wait_for(state="detached", timeout=60_000)
     page.wait_for_timeout(1_000)

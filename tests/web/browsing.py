@@ -72,6 +72,12 @@ def login_code(url: str, token: str, page: str = "/") -> str:
         return client.login_link(page).code
 
 
+def follow_link(page: Page, address: str, code: str) -> None:
+    """Sign in by a one-time link, in a browser in which nobody is signed in: the page asks before it uses the code."""
+    page.goto(f"{address}/login#{code}")
+    page.locator("main.login > p > button").first.click()
+
+
 class Viewer:
     """One signed-in viewer with a page.
 
@@ -119,8 +125,7 @@ class Viewer:
 
     def sign_in(self, page: str = "/") -> None:
         """Sign in by a one-time link of the viewer's token."""
-        code = login_code(self.url, self.token, page)
-        self.page.goto(f"{self.url}/login#{code}")
+        follow_link(self.page, self.url, login_code(self.url, self.token, page))
         self.page.locator(".shell main h1").first.wait_for()
 
     def open(self, page: str) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from playwright.sync_api import expect
 
-from tests.web.browsing import PAGES, login_code
+from tests.web.browsing import PAGES, follow_link, login_code
 from tests.web.world import HOSTILE, OTHER
 
 
@@ -94,7 +94,7 @@ def test_no_token_stands_in_an_address_a_title_or_the_page(viewer):
     one.page.on("request", lambda asked: addresses.append(asked.url))
     for page in PAGES.values():
         one.open(page)
-    session = one.page.evaluate("sessionStorage.getItem('penstock.session')")
+    session = one.page.evaluate("JSON.parse(sessionStorage.getItem('penstock.session')).token")
     assert session.startswith("pss_")
     assert not [address for address in addresses if session in address or "pst_" in address]
     assert session not in one.page.content()
@@ -108,7 +108,7 @@ def test_the_code_of_a_link_is_gone_from_the_address_and_works_once(world, brows
     page = first.new_page()
     sent: list[str] = []
     page.on("request", lambda asked: sent.append(asked.url))
-    page.goto(f"{world.server.url}/login#{code}")
+    follow_link(page, world.server.url, code)
     page.locator(".shell main h1").first.wait_for()
     assert code not in page.url
     assert not [url for url in sent[1:] if code in url]
@@ -132,7 +132,7 @@ def test_signing_out_takes_the_session_from_all_tabs(world, viewer):
 def test_a_revoked_token_ends_the_session_of_its_pages(world, browser):
     made = world.server.client.create_token({"user": "viewer", "level": "read"})
     page = browser.new_page()
-    page.goto(f"{world.server.url}/login#{login_code(world.server.url, made.token)}")
+    follow_link(page, world.server.url, login_code(world.server.url, made.token))
     page.locator(".shell main h1").first.wait_for()
     world.server.client.revoke_token(made.id)
     page.locator("main.login").wait_for(timeout=10_000)

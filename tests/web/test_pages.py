@@ -9,7 +9,7 @@ from playwright.sync_api import Route, expect
 
 from penstock.testing.server import InProcessServer
 from tests.server.harness import until
-from tests.web.browsing import PAGES, Viewer, login_code
+from tests.web.browsing import PAGES, Viewer, follow_link, login_code
 from tests.web.world import HOSTILE, ROLES
 
 AXE = Path(__file__).parents[2] / "ui/node_modules/axe-core/axe.min.js"
@@ -119,7 +119,7 @@ def test_who_has_signed_in_is_not_told_that_there_is_no_such_page(world, browser
         held.append(route)
 
     one.page.route("**/assets/admin-*.js", hold)
-    one.page.goto(f"{world.server.url}/login#{login_code(world.server.url, one.token, '/admin')}")
+    follow_link(one.page, world.server.url, login_code(world.server.url, one.token, "/admin"))
     until(lambda: held or one.page.wait_for_timeout(20), "the page is asked for")
     one.page.locator(".shell main").wait_for(state="attached")
     assert one.page.locator("main h1").count() == 0
@@ -136,7 +136,7 @@ def test_pages_work_behind_a_path_of_a_proxy(world, browser):
         page = browser.new_page()
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(f"{address}/login#{code}")
+        follow_link(page, address, code)
         page.locator("[data-row]").first.wait_for()
         assert page.url == f"{address}/jobs"
         page.locator("[data-row] a").first.click()

@@ -42,12 +42,17 @@ def context(browser) -> Iterator[BrowserContext]:
 
 def sign_in(page: Page, server: InProcessServer, user: str, begin: str = "/jobs") -> None:
     """Go the whole way: the page, the provider's login and consent, and back."""
+    begin_sign_in(page, server, user, begin)
+    page.get_by_role("button", name="Continue").click()
+
+
+def begin_sign_in(page: Page, server: InProcessServer, user: str, begin: str = "/jobs") -> None:
+    """Go as far as the provider's consent."""
     page.goto(server.url + begin)
     page.get_by_role("button", name="Sign in with the lab").click()
     page.locator("input[name=login]").fill(user)
     page.locator("input[name=password]").fill("any")
     page.get_by_role("button", name="Sign-in").click()
-    page.get_by_role("button", name="Continue").click()
 
 
 def test_a_declared_user_signs_in_and_comes_back_to_the_page_they_wanted(signing, context):
@@ -84,3 +89,32 @@ def test_an_answer_that_this_tab_did_not_ask_for_signs_nobody_in(signing, contex
     page.goto(f"{signing.url}/login/callback?code=of-another&state=pso_x.y")
     expect(page.locator(".problem")).to_contain_text("does not belong to a sign-in that this tab has begun")
     assert not [url for url in asked if "/oidc/finish" in url]
+
+
+def test_an_answer_to_a_sign_in_of_another_browser_signs_nobody_in(signing, browser, context):
+    """Also one that is whole and unused, and where this tab has begun a sign-in of its own."""
+    page, attacker = context.new_page(), browser.new_context(locale="en-GB")
+    theirs = attacker.new_page()
+    begin_sign_in(theirs, signing, "ann")
+    theirs.route("**/assets/*", lambda route: route.abort())  # what comes back is kept for somebody else
+    theirs.get_by_role("button", name="Continue").click()
+    theirs.wait_for_url("**/login/callback?*")
+    begin_sign_in(page, signing, "ann")
+    page.goto(theirs.url)
+    expect(page.locator(".problem")).to_contain_text("does not belong to a sign-in that this tab has begun")
+    assert page.evaluate("sessionStorage.length") == 0
+    attacker.close()
+
+
+def test_a_sign_in_changes_no_tab_of_another_user(signing, context):
+    first, second = context.new_page(), context.new_page()
+    begin_sign_in(first, signing, "ann")
+    second.goto(signing.url)
+    second.get_by_label("Token").fill(signing.client.create_token({"user": "bob"}).token)
+    second.get_by_role("button", name="Sign in", exact=True).click()
+    expect(second.locator(".viewer .who")).to_have_text("bob")
+    first.get_by_role("button", name="Continue").click()
+    for page, user in ((first, "ann"), (second, "bob")):
+        expect(page.locator(".viewer .who")).to_have_text(user)
+        page.reload()
+        expect(page.locator(".viewer .who")).to_have_text(user)

@@ -3,15 +3,15 @@ import { Component, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { type Signal, signal } from "@preact/signals";
 import type { ComponentChildren, ComponentType } from "preact";
-import { maySubmit, me, reachable, renew, token, whenSignedOut } from "./api/client";
-import { counts, join, share, signedIn, stays, streaming, whenSessionEnds } from "./api/live";
-import { CALLBACK } from "./api/signin";
+import { maySubmit, me, reachable, whenSignedOut } from "./api/client";
+import { counts, forget, join, renew, share, signedIn, stays, streaming, whenSessionEnds } from "./api/live";
+import { CALLBACK, hasBegun } from "./api/signin";
 import { setUtc, utc } from "./format";
 import { LANGUAGES, type Language, language, preferred, t, use } from "./i18n";
 import { helpOpen, onKey } from "./keys";
 import { Help } from "./parts/help";
 import { A, Notes } from "./parts/basics";
-import { Login } from "./pages/login";
+import { Login, codeOfLink } from "./pages/login";
 import { go, onClick, path } from "./router";
 import { THEMES, type Theme, theme } from "./theme";
 
@@ -56,25 +56,20 @@ async function mount(at: string): Promise<void> {
   else mounted.value = at === "/login" || at === CALLBACK ? null : "missing";
 }
 
-function signedOut(): void {
-  me.value = null;
-  if (token.value) share(null);
-}
-
 function App() {
   const [ready, setReady] = useState(false);
   useEffect(() => {
     void (async () => {
       await use(preferred()).catch(() => use("en"));
-      const known = path.value === "/login" && location.hash ? "" : await join();
-      if (!known && path.value === "/login") await join();
-      if (known) {
-        token.value = known;
-        await signedIn().then(() => share({ token: known, expires_ms: 0 }, stays())).catch(() => undefined);
+      const own = await join();
+      const signsIn = codeOfLink() || (path.value === CALLBACK && hasBegun());
+      if (own && !signsIn) {
+        share(own, stays(own.user));
+        await signedIn().catch(() => undefined);
       }
       setReady(true);
     })();
-    const timer = setInterval(() => void renew().then((session) => session && share(session, stays())).catch(() => undefined), 600_000);
+    const timer = setInterval(() => void renew().catch(() => undefined), 600_000);
     return () => clearInterval(timer);
   }, []);
   useEffect(() => void mount(path.value), [path.value]);
@@ -161,13 +156,13 @@ function Viewer() {
       <button type="button" class="small" aria-pressed={utc.value} onClick={() => setUtc(!utc.value)} title={t("utc.hint")}>UTC</button>
       <button type="button" class="small" onClick={() => (helpOpen.value = true)} aria-label={t("help.title")}>?</button>
       <span class="who" title={who.role ? t(`role.${who.role}`) : Object.keys(who.tenants).join(", ")}>{who.user}</span>
-      <button type="button" class="small" onClick={() => { signedOut(); go("/login"); }}>{t("sign_out")}</button>
+      <button type="button" class="small" onClick={() => { forget(); go("/login"); }}>{t("sign_out")}</button>
     </div>
   );
 }
 
-whenSignedOut(signedOut);
-whenSessionEnds(signedOut);
+whenSignedOut(forget);
+whenSessionEnds(forget);
 document.addEventListener("click", onClick);
 document.addEventListener("keydown", onKey);
 render(<App />, document.getElementById("app")!);

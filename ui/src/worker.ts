@@ -1,82 +1,93 @@
-// One stream of changes for all open pages, and the token of their session while any of them is open.
+// One stream of changes for all open pages of a user, and the user's session while any page is open.
 //
 // A browser opens six connections to one server: a stream for each tab would use them up, and the seventh would hang.
+// Nothing of one user goes to a page of another: not the session, nor what the stream says.
 /// <reference lib="webworker" />
 
 type Topic = "jobs" | "nodes" | "counts";
+type Session = { token: string; user: string; expires_ms: number };
 type FromPage =
-  | { kind: "hello"; token: string; root: string }
-  | { kind: "token"; token: string }
+  | { kind: "hello"; root: string }
+  | { kind: "session"; session: Session }
   | { kind: "topics"; topics: Topic[] }
-  | { kind: "alive" };
+  | { kind: "alive" | "signed-out" };
 
 const RETRY_MS = [500, 1_000, 2_000, 5_000, 10_000];
 const GONE_MS = 45_000;
 
-type Page = { port: MessagePort; topics: Set<Topic>; seenMs: number };
+/** `user` is empty while nobody is signed in there. */
+type Page = { port: MessagePort; user: string; topics: Set<Topic>; seenMs: number };
+type Stream = { session: Session; last: string; followed: Set<Topic>; current: AbortController | null; tries: number };
 const pages = new Set<Page>();
-let token = "";
+/** By user. */
+const streams = new Map<string, Stream>();
 let root = "";
-let last = "";
-let followed = new Set<Topic>();
-let current: AbortController | null = null;
-let tries = 0;
 
-function tell(message: unknown): void {
-  for (const page of pages) page.port.postMessage(message);
+function pagesOf(user: string): Page[] {
+  return [...pages].filter((page) => page.user === user);
 }
 
-function wanted(): Set<Topic> {
-  const topics = new Set<Topic>();
-  for (const page of pages) for (const topic of page.topics) topics.add(topic);
-  return topics;
+function tell(stream: Stream, message: object, except?: Page): void {
+  const { user } = stream.session;
+  for (const page of pagesOf(user)) if (page !== except) page.port.postMessage({ ...message, user });
 }
 
 /** Follow what pages want: a topic more begins the stream anew, one less only when `shrink` says so. */
-function follow(shrink = false): void {
-  const wants = token ? wanted() : new Set<Topic>();
-  const topics = wants.size && !shrink ? new Set([...followed, ...wants]) : wants;
-  if (same(topics, followed)) return;
-  current?.abort();
-  followed = topics;
-  last = "";
-  tries = 0;
-  if (topics.size) void run();
+function follow(stream: Stream, shrink = false): void {
+  const wants = new Set(pagesOf(stream.session.user).flatMap((page) => [...page.topics]));
+  const topics = wants.size && !shrink ? new Set([...stream.followed, ...wants]) : wants;
+  if (same(topics, stream.followed)) return;
+  stream.current?.abort();
+  Object.assign(stream, { followed: topics, last: "", tries: 0 });
+  if (topics.size) void run(stream);
+}
+
+/** Take up a session: a stream has its token from its begin to its end. */
+function begin(page: Page, session: Session): void {
+  page.user = session.user;
+  const former = streams.get(session.user);
+  former?.current?.abort();
+  const stream = { session, last: "", followed: new Set<Topic>(), current: null, tries: 0 };
+  streams.set(session.user, stream);
+  if (former?.session.token !== session.token) tell(stream, { kind: "session", session }, page);
+}
+
+function end(stream: Stream): void {
+  stream.current?.abort();
+  streams.delete(stream.session.user);
+  tell(stream, { kind: "signed-out" });
+  for (const page of pagesOf(stream.session.user)) page.user = ""; // what it answers ends no session that began since
 }
 
 function same(one: Set<Topic>, other: Set<Topic>): boolean {
   return one.size === other.size && [...one].every((topic) => other.has(topic));
 }
 
-async function run(): Promise<void> {
-  const own = (current = new AbortController());
+async function run(stream: Stream): Promise<void> {
+  const own = (stream.current = new AbortController());
   try {
     const url = new URL("api/v1/changes", root);
-    url.searchParams.set("topics", [...followed].sort().join(","));
-    const headers: Record<string, string> = { Authorization: `Bearer ${token}` };
-    if (last) headers["Last-Event-ID"] = last;
+    url.searchParams.set("topics", [...stream.followed].sort().join(","));
+    const headers: Record<string, string> = { Authorization: `Bearer ${stream.session.token}` };
+    if (stream.last) headers["Last-Event-ID"] = stream.last;
     const answer = await fetch(url, { headers, signal: own.signal, cache: "no-store" });
-    if (answer.status === 401) {
-      token = "";
-      followed = new Set();
-      tell({ kind: "signed-out" });
-      return;
-    }
+    own.signal.throwIfAborted();
+    if (answer.status === 401) return end(stream);
     if (!answer.ok || !answer.body) throw new Error(`HTTP ${answer.status}`);
-    tell({ kind: "up", anew: !last });
-    tries = 0;
-    await read(answer.body, own.signal);
+    tell(stream, { kind: "up", anew: !stream.last });
+    stream.tries = 0;
+    await read(stream, answer.body, own.signal);
     throw new Error("the stream has ended");
   } catch {
     if (own.signal.aborted) return;
-    tell({ kind: "down" });
-    const pause = RETRY_MS[Math.min(tries, RETRY_MS.length - 1)]! * (0.5 + Math.random());
-    tries += 1;
-    setTimeout(() => own.signal.aborted || void run(), pause);
+    tell(stream, { kind: "down" });
+    const pause = RETRY_MS[Math.min(stream.tries, RETRY_MS.length - 1)]! * (0.5 + Math.random());
+    stream.tries += 1;
+    setTimeout(() => own.signal.aborted || void run(stream), pause);
   }
 }
 
-async function read(body: ReadableStream<Uint8Array>, signal: AbortSignal): Promise<void> {
+async function read(stream: Stream, body: ReadableStream<Uint8Array>, signal: AbortSignal): Promise<void> {
   const reader = body.pipeThrough(new TextDecoderStream() as unknown as TransformStream<Uint8Array, string>).getReader();
   let text = "";
   while (!signal.aborted) {
@@ -85,23 +96,23 @@ async function read(body: ReadableStream<Uint8Array>, signal: AbortSignal): Prom
     text += value;
     let end: number;
     while ((end = text.indexOf("\n\n")) >= 0) {
-      message(text.slice(0, end));
+      message(stream, text.slice(0, end));
       text = text.slice(end + 2);
     }
   }
 }
 
-function message(block: string): void {
+function message(stream: Stream, block: string): void {
   let data = "";
   for (const line of block.split("\n")) {
-    if (line.startsWith("id: ")) last = line.slice(4);
+    if (line.startsWith("id: ")) stream.last = line.slice(4);
     else if (line.startsWith("data: ")) data += line.slice(6);
   }
-  if (data) tell({ kind: "changes", changes: JSON.parse(data) });
+  if (data) tell(stream, { kind: "changes", changes: JSON.parse(data) });
 }
 
 function joined(port: MessagePort): void {
-  const page: Page = { port, topics: new Set(), seenMs: Date.now() };
+  const page: Page = { port, user: "", topics: new Set(), seenMs: Date.now() };
   pages.add(page);
   port.onmessage = (event: MessageEvent<FromPage>) => {
     const said = event.data;
@@ -109,17 +120,16 @@ function joined(port: MessagePort): void {
     if (!pages.has(page)) pages.add(page);
     if (said.kind === "hello") {
       root = said.root;
-      if (said.token) token = said.token;
-      port.postMessage({ kind: "token", token });
-    } else if (said.kind === "token") {
-      token = said.token;
-      current?.abort();
-      followed = new Set();
-      for (const other of pages) if (other !== page) other.port.postMessage({ kind: "token", token });
-    } else if (said.kind === "topics") {
-      page.topics = new Set(said.topics);
+      port.postMessage({ kind: "sessions", sessions: [...streams.values()].map((stream) => stream.session) });
+    } else if (said.kind === "session") begin(page, said.session);
+    else if (said.kind === "topics") page.topics = new Set(said.topics);
+    const stream = streams.get(page.user);
+    if (stream && said.kind === "signed-out") end(stream);
+    else if (stream) follow(stream);
+    else if (page.user) {
+      port.postMessage({ kind: "signed-out", user: page.user }); // it was silent, as hidden pages are, when its session ended
+      page.user = "";
     }
-    follow();
   };
   port.start?.();
 }
@@ -127,7 +137,7 @@ function joined(port: MessagePort): void {
 // Ports do not say that their page is gone.
 setInterval(() => {
   for (const page of pages) if (Date.now() - page.seenMs > GONE_MS) pages.delete(page);
-  follow(true);
+  for (const stream of streams.values()) follow(stream, true);
 }, 15_000);
 
 (self as unknown as { onconnect: (event: MessageEvent) => void }).onconnect = (event) => joined(event.ports[0]!);

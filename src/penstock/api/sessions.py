@@ -34,6 +34,7 @@ class SessionView(msgspec.Struct, frozen=True):
     """A session that has begun."""
 
     token: str
+    """Empty with `dry_run`: it has not begun."""
     user: str
     expires_ms: int
     path: str = "/"

@@ -46,6 +46,16 @@ def test_a_link_begins_a_session_of_its_maker_once(running):
     assert (status, problem["code"]) == (401, "unauthenticated")
 
 
+def test_a_dry_run_says_whose_session_a_link_begins_and_leaves_it_unused(running):
+    _, link = asked(running, "POST", "/login-links", token_of(running, "ann").token, {"path": "/jobs/3"})
+    for _ in range(2):
+        status, session = asked(running, "POST", "/logins", body={"code": link["code"], "dry_run": True})
+        assert (status, session["user"], session["path"], session["token"]) == (200, "ann", "/jobs/3", "")
+    status, session = asked(running, "POST", "/logins", body={"code": link["code"]})
+    assert (status, session["token"][:4]) == (200, "pss_")
+    assert asked(running, "POST", "/logins", body={"code": link["code"], "dry_run": True})[0] == 401
+
+
 def test_a_session_ends_with_its_token(running):
     made = token_of(running, "bob", "read")
     _, session = asked(running, "POST", "/sessions", made.token)

@@ -12,7 +12,7 @@ export class Refused extends Error {
   }
 }
 
-/** The token of this tab's session; kept by the tab, and by the shared worker while any page is open. */
+/** The token of this tab's session; `live.ts` alone sets it, with whose it is. */
 export const token = signal("");
 export const me = signal<Me | null>(null);
 /** Whether the viewer may submit jobs anywhere. */
@@ -23,9 +23,7 @@ export const administers = () => me.value?.role === "admin" && me.value.level ==
 export const reachable = signal(true);
 /** Called when a token is refused. */
 let onSignedOut: () => void = () => {};
-let expiresMs = 0;
 let wroteMs = 0;
-const RENEW_BEFORE_MS = 6 * 3_600_000;
 
 export function whenSignedOut(call: () => void): void {
   onSignedOut = call;
@@ -45,7 +43,7 @@ type Sent = { query?: Query; body?: unknown; signal?: AbortSignal; headers?: Rec
 /** Send a request and return the response; throws `Refused`, or a TypeError where no server answers. */
 export async function send(method: string, path: string, sent: Sent = {}): Promise<Response> {
   const headers: Record<string, string> = { ...sent.headers };
-  if (token.value) headers.Authorization = `Bearer ${token.value}`;
+  if (token.value) headers.Authorization ??= `Bearer ${token.value}`;
   if (sent.body !== undefined) headers["Content-Type"] = "application/json";
   if (sent.key) headers["Idempotency-Key"] = crypto.randomUUID();
   const body = sent.body === undefined ? undefined : JSON.stringify(sent.body);
@@ -60,7 +58,7 @@ export async function send(method: string, path: string, sent: Sent = {}): Promi
   if (method !== "GET") wroteMs = Date.now();
   if (response.ok) return response;
   const details = await problemOf(response);
-  if (response.status === 401 && token.value) onSignedOut();
+  if (response.status === 401 && headers.Authorization === `Bearer ${token.value}`) onSignedOut(); // not of a former session
   throw new Refused(response.status, details);
 }
 
@@ -94,10 +92,9 @@ export async function post<T>(path: string, body?: unknown, query: Query = {}): 
   return (await (await send("POST", path, { body, query, key: true })).json()) as T;
 }
 
-/** Take up a session that has begun. */
-export function begin(session: SessionView): void {
-  token.value = session.token;
-  expiresMs = session.expires_ms;
+/** Say whose session the code of a one-time link would begin; the code stays unused. */
+export async function userOf(code: string): Promise<string> {
+  return ((await (await send("POST", "/logins", { body: { code, dry_run: true } })).json()) as SessionView).user;
 }
 
 /** Begin a session by the code of a one-time link. */
@@ -107,19 +104,5 @@ export async function logIn(code: string): Promise<SessionView> {
 
 /** Exchange a token that the viewer typed for a session, so that no page keeps the token itself. */
 export async function logInWith(given: string): Promise<SessionView> {
-  token.value = given;
-  try {
-    return (await (await send("POST", "/sessions")).json()) as SessionView;
-  } catch (error) {
-    token.value = "";
-    throw error;
-  }
-}
-
-/** Renew the session when its end is near; returns whether it was. */
-export async function renew(): Promise<SessionView | null> {
-  if (!token.value || (expiresMs && expiresMs - Date.now() > RENEW_BEFORE_MS)) return null;
-  const session = (await (await send("POST", "/sessions")).json()) as SessionView;
-  begin(session);
-  return session;
+  return (await (await send("POST", "/sessions", { headers: { Authorization: `Bearer ${given}` } })).json()) as SessionView;
 }

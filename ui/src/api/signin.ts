@@ -28,6 +28,11 @@ export async function beginSignIn(page: string, stay: boolean): Promise<void> {
   location.assign(url.href);
 }
 
+/** Whether this tab has begun a sign-in that is not finished. */
+export function hasBegun(): boolean {
+  return sessionStorage.getItem(KEPT) !== null;
+}
+
 /** Finish the sign-in with what the provider added to the address; each can be finished once. */
 export async function finishSignIn(query: URLSearchParams): Promise<Finished> {
   const kept = sessionStorage.getItem(KEPT);

@@ -2945,6 +2945,7 @@ export type UseNoted = {
 
 export type UsedCode = {
   code: string;
+  dry_run: boolean;
 };
 
 /** A user, as an operator declares it. */

@@ -164,7 +164,13 @@ class LoginCodes:
         self._codes[digest_of(code)] = LoginCode(session, path, expires_ms)
         return code, expires_ms
 
+    def known(self, code: str) -> LoginCode | None:
+        """Return what a code leads to, and leave it unused; None when it is unknown, used or expired."""
+        known = self._codes.get(digest_of(code))
+        return known if known is not None and self._clock.unix_ms() < known.expires_ms else None
+
     def use(self, code: str) -> LoginCode | None:
         """Return what a code leads to, once; None when it is unknown, used or expired."""
-        known = self._codes.pop(digest_of(code), None)
-        return known if known is not None and self._clock.unix_ms() < known.expires_ms else None
+        known = self.known(code)
+        self._codes.pop(digest_of(code), None)
+        return known

@@ -34,6 +34,8 @@ class NewLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class UsedCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: str
+    dry_run: bool = False
+    """Answer whose session it would be, without its token, and leave the code unused."""
 
 
 def session_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
@@ -50,15 +52,22 @@ def session_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
 
     @app.post("/api/v1/logins", **returns(SessionView, body=UsedCode, example=EXAMPLE_CODE))
     async def log_in(request: Request) -> Response:
-        """Begin the session of a one-time link; needs no token."""
+        """Begin the session of a one-time link; needs no token.
+
+        With `dry_run`: say whose session it would be (`token` is empty), and leave the code unused, so that a page can
+        ask before it signs somebody in: whoever made a link sees what is done with it.
+        """
         sent = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), UsedCode)
-        code = backend.login_codes.use(sent.code[:CODE_MAX])
+        codes = backend.login_codes
+        code = (codes.known if sent.dry_run else codes.use)(sent.code[:CODE_MAX])
         if code is None:
             address = request.client.host if request.client else ""
             backend.access.came(request, None, "", backend.state)
             backend.gate.check(None, address)
             hint = "penstock ui makes a new one"
             raise ApiError("unauthenticated", "the link was used before, or is too old", hint=hint)
+        if sent.dry_run:
+            return answer(SessionView("", code.session.user, code.session.expires_ms, code.path))
         return answer(session_view(backend, code.session, code.path))
 
     @app.post("/api/v1/sessions", **returns(SessionView))

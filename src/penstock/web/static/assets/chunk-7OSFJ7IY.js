@@ -1,1 +1,0 @@
-var a={zh:"zh-59ac040fd8.json"};export{a};

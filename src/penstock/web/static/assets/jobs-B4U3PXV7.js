@@ -1,0 +1,1 @@
+import{a,b}from"./chunk-ICIUHK64.js";import"./chunk-FZ3BHVVZ.js";import"./chunk-32MDIETA.js";import"./chunk-AJRA6TGZ.js";import"./chunk-6WGSHJFD.js";import"./chunk-MW6QN7GN.js";export{b as Act,a as Page};

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-XXGF7MJQ.js";import"./chunk-FQHYEIDD.js";import"./chunk-N4JJ7ZHO.js";import"./chunk-Z52FUH2U.js";import"./chunk-QDRYS4ZH.js";import"./chunk-7OSFJ7IY.js";export{b as Act,a as Page};
