@@ -17,7 +17,7 @@ from penstock.core.model.measured import Measured
 from penstock.core.model.nodes import DeviceFault
 from penstock.core.model.resources import Device, Resources
 from penstock.devices.installed import closed_files
-from penstock.engines.agent.journal import ExitBook, Journal, JournalLine, JournalReplica
+from penstock.engines.agent.journal import ExitBook, Journal, JournalLine, JournalReplica, announce_start
 from penstock.engines.agent.parts import NodeParts
 from penstock.engines.agent.state_machine import LEASE_OVER
 from penstock.engines.processes import procfs
@@ -63,6 +63,7 @@ class Replicas:
         """The devices of the replica that `on_gone` is called for."""
         self.measured: Callable[[ReplicaKey], Measured | None] = lambda _: None
         """Returns what was measured of a replica that ends."""
+        self.lease_is_over: Callable[[], bool] = lambda: False
         self.sent_later: Callable[[ReplicaKey], bool] = lambda _: False  # then its report stays as it is
         self._by_pid: dict[int, ReplicaKey] = {}
         self._killing: set[ReplicaKey] = set()
@@ -149,20 +150,18 @@ class Replicas:
         limit_bytes = memory_limit_bytes(order.ask.devices, devices)
         line = JournalLine(key, "spawning", checkpoint=order.checkpoint, limits=limits, account=account, cpus=cpus)
         line = replace(line, devices=order.devices, share_milli=share_milli, memory_limit_bytes=limit_bytes, mps=mps)
-        self._journal.write(line)
         try:
+            self._journal.announce(line)
             closed = closed_files(devices, self._devices.values())
             workload = order.workload_class
             box = self._containment.box(self._box_name(key), limits, closed=closed, workload_class=workload, cpus=cpus)
             gate = spawn(order, shown or devices, self.data, box.gates, box.mark, variables)
-        except OSError as error:
+            ticks = announce_start(self._journal, key, box, gate)
+        except (OSError, MemoryError) as error:
             if box is not None:
                 box.remove()
             self._never(key, f"could not be started on {self._node}: {error}")
             return None
-        ticks = procfs.start_ticks(gate.pid) or 0
-        box.lead(Process(gate.pid, ticks))
-        self._journal.write(JournalLine(key, "started", gate.pid, ticks))
         running = Running(key, box, gate.pid, ticks, order.checkpoint, ours=True)
         running.devices, running.share_milli, running.memory_limit_bytes = order.devices, share_milli, limit_bytes
         self._add(running)
@@ -398,12 +397,12 @@ class Replicas:
                 self._exits.add(running.pid, running.ticks, code, number)
             self._leaving.add(running.key)
             self._ask_others(running)
-        elif kill_inside(running.box):
-            self._finish(running.key, info)
         else:
-            if running.ours:  # it is reaped before the box is empty: keep its exit for the next worker
+            self._killing.add(running.key)  # first: `poll` goes on with it, whatever fails here
+            if kill_inside(running.box):
+                self._finish(running.key, info)
+            elif running.ours:  # it is reaped before the box is empty: keep its exit for the next worker
                 self._exits.add(running.pid, running.ticks, code, number)
-            self._killing.add(running.key)
 
     def _ask_others(self, running: Running) -> None:
         """Send the stop signal to processes of a replica outside the group that got it."""
@@ -413,8 +412,8 @@ class Replicas:
                     os.kill(pid, signal.Signals[running.checkpoint.stop_signal])
 
     def _ended_by_lease(self, running: Running) -> bool:
-        self._exits.refresh()
-        return (running.pid, running.ticks) in self._exits.ended_by_lease
+        self._exits.refresh()  # the guardian notes a kill after it: the lease itself says so before
+        return self.lease_is_over() or (running.pid, running.ticks) in self._exits.ended_by_lease
 
     def _finish(self, key: ReplicaKey, info: ExitInfo) -> None:
         """Report the replica gone. Its box goes first: no later worker looks once the journal has the exit."""
@@ -424,8 +423,9 @@ class Replicas:
         self._leaving.discard(key)
         if running is not None:
             self._by_pid.pop(running.pid, None)
-            info = msgspec.structs.replace(info, measured=self._used(running))
-            running.box.remove()
+            with contextlib.suppress(OSError, MemoryError):  # whatever is refused: its exit is reported
+                info = msgspec.structs.replace(info, measured=self._used(running))
+                running.box.remove()
         failed = self._mps.release(key) if self._mps is not None else ""
         if failed and not info.problem and (info.code or info.signal is not None):
             info = replace(info, problem=failed)

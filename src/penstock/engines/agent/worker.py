@@ -11,7 +11,6 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -20,10 +19,12 @@ from penstock.core.messages.orders import ChangeBatch, CheckNode, DivideDevice, 
 from penstock.core.messages.reports import SHUT_DOWN, NodeCheck, ReplicaKey
 from penstock.core.model.ids import Incarnation
 from penstock.core.model.jobs import ExitInfo
-from penstock.core.model.nodes import NodeSpec
 from penstock.engines.agent import protocol, tls
 from penstock.engines.agent import state_machine as br
+from penstock.engines.agent.config import AgentConfig as AgentConfig
 from penstock.engines.agent.devices import NodeDevices
+from penstock.engines.agent.disk import DiskWatch
+from penstock.engines.agent.failures import PAUSE_S, FailureLog
 from penstock.engines.agent.journal import ExitBook, Journal, JournalReplica
 from penstock.engines.agent.lease import AnnouncedServer, LeaseCell, boot_ms, server_is_gone
 from penstock.engines.agent.parts import NodeParts
@@ -33,7 +34,6 @@ from penstock.engines.processes.containment import choose
 from penstock.engines.processes.cpu_topology import cpu_sets_of
 from penstock.engines.processes.inspector import Inspector
 from penstock.engines.processes.outputs import bound_output, last_error
-from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.progress import ReportFile
 
 log = logging.getLogger(__name__)
@@ -49,21 +49,6 @@ OUTPUT_MAX_BYTES = 64 * 2**20
 OWN_LOG_MAX_BYTES = 16 * 2**20
 SHUTDOWN_GRACE_MS = 3_000
 GOODBYE_S = 1.0
-
-
-class AgentConfig(msgspec.Struct, frozen=True):
-    """Configuration of an agent."""
-
-    data: str
-    spec: NodeSpec
-    box_parent: str
-    """Name below which control groups of this node are made."""
-    shared: str = ""
-    """Folder below which those of jobs lie, on storage that other nodes share; empty: in the data folder."""
-
-    @property
-    def folder(self) -> DataFolder:
-        return DataFolder(Path(self.data), Path(self.shared) if self.shared else None)
 
 
 class Worker:
@@ -98,6 +83,8 @@ class Worker:
             lease_until_ms=self._cell.get(),
             first_report=now_ms * 1000,
         )
+        self._replicas.lease_is_over = lambda: self._state.lease_over(boot_ms())
+        self._failures, self._disk = FailureLog(), DiskWatch(folder, self._journal)
         for known in self._journal.known.values():
             if known.exit is None:
                 self._adopt(known)
@@ -163,13 +150,15 @@ class Worker:
             if not still_wanted():  # what started now would be a child of the next guardian, whose death takes its exit
                 break
             for key, mask in ready:
-                if key.fileobj is self._wake_read:
-                    with contextlib.suppress(BlockingIOError):
-                        self._wake_read.recv(4096)
-                    self._replicas.reap()
-                elif key.data is not self._devices:
-                    self._on_socket(mask)
-            self._turn()
+                with self._failures.outlive("taking exits and messages"):
+                    if key.fileobj is self._wake_read:
+                        with contextlib.suppress(BlockingIOError):
+                            self._wake_read.recv(4096)
+                        self._replicas.reap()
+                    elif key.data is not self._devices:
+                        self._on_socket(mask)
+            with self._failures.outlive("a turn of the worker", pause_s=PAUSE_S):  # what is due remains due
+                self._turn()
         signal.set_wakeup_fd(-1)
         if self._ending:
             self._say_goodbye()
@@ -227,6 +216,7 @@ class Worker:
         if now_ms >= self._progress_at_ms:
             self._progress_at_ms = now_ms + PROGRESS_EVERY_MS
             bound_output(self._data.node(self._config.spec.name) / "agent.log", OWN_LOG_MAX_BYTES)
+            self._state.disk_problem = self._disk.problem()
             for key in self._reports:
                 self._read_progress(key)
                 bound_output(self._data.output(key), OUTPUT_MAX_BYTES)
@@ -245,7 +235,7 @@ class Worker:
             self._state.on_figures(figures)
         if self._ending:
             self._end_all(now_ms)
-        self._act(self._state.on_time(now_ms))
+        self._carry_out(self._state.on_time(now_ms))
         for key, pid in self._replicas.newly_started():
             self._state.on_started(key, pid)
         self._cell.set(self._state.lease_until_ms)
@@ -270,6 +260,16 @@ class Worker:
                 entry.problem = entry.problem or SHUT_DOWN
                 entry.kill_at_ms = now_ms + SHUTDOWN_GRACE_MS
                 self._replicas.ask_to_stop(entry.key, entry.kill_at_ms, entry.problem)
+
+    def _carry_out(self, actions: list[br.Action]) -> None:
+        """Act one by one: what the system refuses of one takes none of the others with it."""
+        for action in actions:
+            try:
+                self._act([action])
+            except (OSError, MemoryError) as error:
+                self._failures.note(f"action {type(action).__name__}", error)
+                if isinstance(action, br.Spawn) and action.order.key not in self._replicas.running:
+                    self._state.on_gone(action.order.key, ExitInfo(problem=f"could not be started: {error}"))
 
     def _act(self, actions: list[br.Action]) -> None:
         for action in actions:
@@ -434,7 +434,7 @@ class Worker:
                 self._state.on_welcome(message, now_ms)
                 self._server.welcome(message)
             case protocol.ServerOrders():
-                self._act(self._state.on_orders(message, now_ms))
+                self._carry_out(self._state.on_orders(message, now_ms))
             case protocol.ServerTaken():
                 self._state.on_taken(message, now_ms)
                 self._server.learn(message.servers)
