@@ -54,6 +54,7 @@ from penstock.core.model.errors import PenstockError, StaleEpoch
 from penstock.core.model.events import Record
 from penstock.core.model.ids import JobId, NodeName
 from penstock.devices.installed import discovered, present
+from penstock.diskroom import why_full
 from penstock.engines.agent import tls
 from penstock.engines.agent.server_side import AgentLinks
 from penstock.engines.joined.outputs import ArrivingOutputs
@@ -234,11 +235,11 @@ class _Running:
             Sessions.kept(self._data.root / "session.key"),
             self._snapshots if self._cluster_access is None and not self._options.passing else None,
         )
+        self._backend.why_full = partial(why_full, self._data.root)
         self._admission.on_more = lambda node, text: self._backend.access.note("node_claimed_more", node, text)
         self._security.on_replaced = self._backend.access.replaced
         self._backend.durable_seq, self._backend.other_agents = self._controller.state.seq, self._engine.others
-        self._foresight = EstimateService(self._backend)
-        self._billing = BillingService(self._backend, self._store)
+        self._foresight, self._billing = EstimateService(self._backend), BillingService(self._backend, self._store)
         self._history = HistoryService(self._backend, self._store)
         link = advertised(self._options.transport, self._port)
         self._notifications = NotificationService(self._backend, self._store, link)

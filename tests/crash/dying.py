@@ -60,11 +60,16 @@ class DyingJournal(Journal):
 
     step = ""
 
-    def write(self, line: JournalLine) -> None:
+    def announce(self, line: JournalLine) -> None:
         if line.what == "started" and self.step == "spawned":
             os.kill(os.getpid(), signal.SIGKILL)
+        super().announce(line)
+        if (line.what, self.step) == ("started", "noted"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(self, line: JournalLine) -> None:
         super().write(line)
-        if (line.what, self.step) in (("started", "noted"), ("exited", "ended")):
+        if (line.what, self.step) == ("exited", "ended"):
             os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -40,10 +40,27 @@ def test_a_full_disk_refuses_a_submit_whole_and_the_next_one_works(tmp_path, sma
         assert (answer.status, answer.json()["code"]) == (507, "store_full")
         assert answer.json()["hint"] == "free space; nothing was half done"
         assert server.client.jobs().jobs == []
+        (alert,) = server.client.alerts()
+        assert (alert.code, alert.text) == ("log_disk", "the log cannot be written: the disk of the event log is full")
+        assert server.http("GET", "/api/v1/health").json()["status"] == "log_disk"
         ballast.unlink()
         again = server.http("POST", "/api/v1/jobs", b'{"command": "true"}', Idempotency_Key="k")
         jobs = Jobs(server.client)
         assert (again.status, jobs.ended(again.json()["jobs"][0]["id"]).state) == (201, "succeeded")
+        until(lambda: not server.client.alerts(), "no alert is left")
+        assert server.http("GET", "/api/v1/health").json()["status"] == "ok"
+
+
+@pytest.mark.root
+def test_a_full_disk_is_told_before_anything_is_refused(tmp_path, small_disk):
+    with Server(tmp_path / "server", cluster_file(0), data=small_disk / "data") as server:
+        with pytest.raises(OSError, match="No space"):
+            (small_disk / "ballast").write_bytes(b"x" * (4 << 20))
+        (alert,) = server.client.alerts()
+        assert (alert.code, alert.text) == (
+            "log_disk",
+            "the log cannot be written for long: its disk is full: 0 B are free",
+        )
 
 
 def test_an_agent_that_cannot_be_started_for_a_while_is_started_then(own):

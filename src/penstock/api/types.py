@@ -405,6 +405,7 @@ class KeyRotated(msgspec.Struct, frozen=True):
 
 class Health(msgspec.Struct, frozen=True):
     status: str
+    """`ok`; `log_disk` while the server answers, and its log cannot be written."""
     version: str
     role: str = "leader"
     """`standby` for a server that follows the leader's log."""

@@ -410,8 +410,9 @@ class ApiClient(HistoryCalls, StandingCalls):
             batch, after = self.events_after(after)
 
     def healthy(self) -> bool:
+        """Return whether the server answers."""
         try:
-            return msgspec.json.decode(self._request("GET", "/health", token=""), type=api.Health).status == "ok"
+            return bool(msgspec.json.decode(self._request("GET", "/health", token=""), type=api.Health).status)
         except PenstockError:
             return False
 

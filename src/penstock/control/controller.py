@@ -104,6 +104,8 @@ class Controller:
         self._confirmed_ms = self._snapshot_seq = 0
         self.behind = False
         """A commit failed, and the log could not be read since: the state may hold uncommitted events."""
+        self.refused: tuple[int, str] | None = None
+        """When the log last took nothing (monotonic), and why; None once it has taken something."""
         self.took_over_ms = 0
         """When it took over from another leader (monotonic); 0: it did not."""
         self._durable_seq = 0
@@ -259,7 +261,7 @@ class Controller:
 
     def _failed(self, group: Sequence[msg.Request], error: StoreError) -> Handled:
         """Fold the log anew, if it can be read, and return the answers to a group that failed as a whole."""
-        self.behind = True
+        self.behind, self.refused = True, (self._clock.monotonic_ms(), error.message)
         self.plan_clock.begin()
         with contextlib.suppress(StoreError):
             self._load()
@@ -295,6 +297,7 @@ class Controller:
             finished = [finished_row(job, record) for job, record in tx.finished]
             self._store.append(tx.records, finished, self.epoch)
             self._confirmed_ms, self._durable_seq = now_ms, self.state.seq
+            self.refused = None if tx.records else self.refused
 
     def _decide(self, tx: Transaction, request: msg.Request) -> msg.Reply:
         match request:

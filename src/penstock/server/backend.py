@@ -53,6 +53,8 @@ KEPT_SHARE = 8
 PAST_MAX, PAST_MAX_BYTES = 128, 96 * 2**20
 BODIES_MAX_BYTES = 256 * 2**20
 """Of all bodies being received or read; a caller may have at most as much as it leaves free."""
+REFUSED_MS = 60_000
+"""Agents repeat what the log did not take; where nothing is left to be written, nothing says that it would be."""
 
 
 class Backend:
@@ -106,6 +108,8 @@ class Backend:
         """The field of a job that the server's engine cannot keep, and why; None where it keeps all. Any thread."""
         self.other_agents: Callable[[], dict[NodeName, str]] = dict
         """What agents run that are refused for their version, by their nodes."""
+        self.why_full: Callable[[], str] = lambda: ""
+        """Why the disk of the data folder takes no more, or ''. Cheap."""
         self._changed = asyncio.Event()
         self.closing = asyncio.Event()
         self.on_commit: list[Callable[[tuple[Record, ...]], None]] = []
@@ -114,6 +118,14 @@ class Backend:
     @property
     def state(self) -> State:
         return self.service.controller.state
+
+    def log_problem(self) -> str:
+        """Return why the log takes nothing, or soon will not; '' where it does. Cheap; any thread."""
+        refused = self.service.controller.refused
+        if refused is not None and self.clock.monotonic_ms() - refused[0] < REFUSED_MS:
+            return f"the log cannot be written: {refused[1]}"
+        full = self.why_full()
+        return f"the log cannot be written for long: {full}" if full else ""
 
     def snapshots_held(self) -> Counter[str]:
         """Return the snapshots of live jobs and of schedules, and how many need each. Any thread."""

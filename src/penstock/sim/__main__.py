@@ -36,6 +36,8 @@ EXPECTED_PROBES = (
     "exit_reported_late",
     "disk_failed",
     "disk_full",
+    "node_disk_full",
+    "start_not_noted",
     "node_drained_with_eviction",
     "stopped_preempted",
     "stopped_cancelled",

@@ -160,3 +160,47 @@ def test_a_person_who_opens_a_node_forgives_it():
         fails(w, 3)
         w.drain("n0", on=False)
     assert w.state.nodes["n0"].closures == 0
+
+
+# Full disks.
+
+FULL = "its disk is full: 0 B are free"
+
+
+def test_a_node_with_a_full_disk_gets_no_work_until_it_has_room():
+    w = cluster(1, 1)
+    w.report("n0", inventory=False, disk_problem=FULL)
+    job = w.submit()
+    w.cycle()
+    w.report("n0", inventory=False)  # says nothing of its disk
+    found = w.state.nodes["n0"]
+    assert (found.draining, found.closed_by, found.drain_reason) == (True, "its agent", FULL)
+    assert w.state.jobs[job].state == "waiting"
+    w.report("n0")
+    w.cycle()
+    assert not w.state.nodes["n0"].draining
+    assert w.state.jobs[job].attempt is not None
+
+
+def test_full_disks_close_every_node_of_a_pool():
+    w = cluster(2, 1)
+    for name in ("n0", "n1"):
+        w.report(name, disk_problem=FULL)
+    assert [node.draining for node in w.state.nodes.values()] == [True, True]
+
+
+def test_a_full_disk_opens_no_node_that_a_user_has_closed():
+    w = cluster(1, 1)
+    w.drain("n0")
+    closed_by = w.state.nodes["n0"].closed_by
+    for problem in (FULL, ""):
+        w.report("n0", disk_problem=problem)
+    assert (w.state.nodes["n0"].draining, w.state.nodes["n0"].closed_by) == (True, closed_by)
+
+
+def test_failures_count_also_when_the_disk_was_full_between():
+    w = cluster(1, 1)
+    fails(w, 2)
+    for problem in (FULL, ""):
+        w.report("n0", disk_problem=problem)
+    assert len(w.state.nodes["n0"].strikes) == 2

@@ -293,6 +293,15 @@ def test_a_node_that_was_closed_for_its_failures_is_told():
     assert [(a.code, a.text) for a in alerts(w.state, w.now)] == [("node_closed", "node n1 takes no work: 3 failures")]
 
 
+def test_a_node_whose_disk_is_full_is_told_with_what_helps():
+    w = cluster(1, 1)
+    w.report("n0", disk_problem="its disk is full: 0 B are free")
+    text = "node n0 takes no work: its disk is full: 0 B are free"
+    assert [(a.code, a.text, a.resolve) for a in alerts(w.state, w.now)] == [
+        ("node_disk", text, "free room where n0 has its data folder; it opens by itself")
+    ]
+
+
 def test_a_job_that_fits_only_on_a_node_shut_to_its_tenant_is_told_so():
     w = cluster(1, 1, tenants=(Tenant("a"), Tenant("b")))
     w.emit(NodeShut("n0", "a", "claims"))

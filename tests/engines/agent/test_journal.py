@@ -1,7 +1,5 @@
 """The agent's notes: what a killed worker wrote, the next one knows, half a line notwithstanding."""
 
-import resource
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +7,15 @@ from hypothesis import strategies as st
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
 from penstock.core.model.resources import Resources
-from penstock.engines.agent.journal import ExitBook, Journal, JournalLine, replay
+from penstock.engines.agent.journal import (
+    EXITS_KEPT_MAX,
+    GUARDIAN,
+    WORKER,
+    ExitBook,
+    Journal,
+    JournalLine,
+    replay,
+)
 
 KEYS = [ReplicaKey(1, 1, rank) for rank in range(2)]
 SAVING = CheckpointSpec(request_signal="SIGUSR1")
@@ -104,14 +110,28 @@ def test_an_exit_is_told_once(tmp_path):
 
 
 def test_half_a_note_is_read_when_it_is_whole(tmp_path):
+    path, book = tmp_path / "exits", ExitBook(tmp_path / "exits")
+    ExitBook(path).add(12, 23, None, 9)
+    whole = path.read_bytes()
+    note = slice(*(whole.index(b"\x17\0\0\0") + at for at in (0, 8)))  # start ticks 23
+    with path.open("r+b") as file:
+        file.seek(note.start)
+        file.write(bytes(8))
+        file.flush()
+        book.refresh()
+        assert book.exits == {}
+        file.seek(note.start)
+        file.write(whole[note])
+    book.refresh()
+    assert book.exits == {(12, 23): (None, 9)}
+
+
+def test_what_is_no_note_is_no_exit(tmp_path):
+    (tmp_path / "exits").write_bytes(b"11 22 3 -\n12 23")  # of an older version
     book = ExitBook(tmp_path / "exits")
-    (tmp_path / "exits").write_bytes(b"11 22 3 -\n12 23")
+    book.add(13, 24, 0, None)
     book.refresh()
-    assert book.exits == {(11, 22): (3, None)}
-    with (tmp_path / "exits").open("ab") as file:
-        file.write(b" - 9\n")
-    book.refresh()
-    assert book.exits[12, 23] == (None, 9)
+    assert book.exits == {(13, 24): (0, None)}
 
 
 def test_an_end_by_the_lease_is_told_apart(tmp_path):
@@ -121,27 +141,21 @@ def test_an_end_by_the_lease_is_told_apart(tmp_path):
     assert (book.ended_by_lease, book.exits) == ({(11, 22)}, {})
 
 
-def test_the_book_is_shortened_to_what_the_next_worker_needs(tmp_path):
-    book = ExitBook(tmp_path / "exits")
-    for pid in (11, 12, 13):
-        book.add(pid, 22, pid, None)
-    book.add_ended_by_lease(12, 22)
-    with (tmp_path / "exits").open("ab") as file:
-        file.write(b"12 2")
-    ExitBook(tmp_path / "exits").keep({(12, 22), (13, 99)})
-    assert (tmp_path / "exits").read_bytes() == b"12 22 12 -\n12 22 lease -\n"
+def test_guardian_and_worker_do_not_write_over_each_other(tmp_path):
+    books = [ExitBook(tmp_path / "exits", writer) for writer in (GUARDIAN, WORKER)]
+    for pid in range(6):
+        books[pid % 2].add(pid, 22, pid, None)
+    books[0].refresh()
+    assert books[0].exits == {(pid, 22): (pid, None) for pid in range(6)}
 
 
-def test_a_book_that_cannot_be_written_anew_stays_as_it_is(tmp_path):
-    book = ExitBook(tmp_path / "exits")
-    book.keep(set())
-    book.add(11, 22, 3, None)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
-    try:
-        book.keep({(11, 22)})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    book.refresh()
-    assert book.exits == {(11, 22): (3, None)}
-    assert [path.name for path in tmp_path.iterdir()] == ["exits"]
+def test_the_book_keeps_the_newest_notes(tmp_path):
+    book, reader = ExitBook(tmp_path / "exits"), ExitBook(tmp_path / "exits")
+    reader.refresh()
+    for pid in range(EXITS_KEPT_MAX + 3):
+        book.add(pid, 22, 0, None)
+    reader.refresh()
+    assert sorted(pid for pid, _ in reader.exits) == list(range(3, EXITS_KEPT_MAX + 3))
+    ExitBook(tmp_path / "exits").add(7_000, 22, 0, None)
+    reader.refresh()
+    assert (7_000, 22) in reader.exits

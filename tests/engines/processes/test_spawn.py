@@ -13,10 +13,11 @@ from penstock.core.model.jobs import CheckpointSpec
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.devices.installed import visibility
 from penstock.engines.processes.paths import DataFolder
-from penstock.engines.processes.spawn import NEVER_RAN_CODE, port_is_free, replica_environment
+from penstock.engines.processes.spawn import NEVER_RAN_CODE, port_is_free, replica_environment, why_unknown
 from penstock.testing.builders import GIB, device
 from tests.engines.agent.builders import KEY, start
 from tests.engines.processes.processes import SESSIONS, Program
+from tests.smalldisk import small_file_system
 
 OF_LIBC = 3 << 31
 """Signals 32 and 33, which no program sees."""
@@ -110,6 +111,18 @@ def test_the_program_does_not_run_before_the_gate_opens(run, tmp_path):
     assert not (tmp_path / "ran").exists()
     assert program.open().status() == 0
     assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.root
+def test_a_gate_that_never_opens_leaves_its_mark_also_on_a_disk_without_room(tmp_path):
+    with small_file_system(tmp_path / "disk", "1m,nr_inodes=64") as disk:
+        program = Program(SESSIONS.box("none", Resources()), disk / "data", ("echo", "ran"))
+        with pytest.raises(OSError, match="No space"):
+            [(disk / str(number)).touch() for number in range(64)]
+        os.close(program.gate._write_end)
+        assert program.status() == NEVER_RAN_CODE
+        assert why_unknown(program.data, KEY) == "its agent died before it had started"
+        program.close()
 
 
 def test_a_gate_that_never_opens_leaves_a_mark_and_runs_nothing(run, tmp_path):

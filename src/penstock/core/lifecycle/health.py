@@ -21,7 +21,16 @@ claims have nodes checked.
 from collections.abc import Sequence
 
 from penstock.core.lifecycle.transaction import Transaction
-from penstock.core.model.cluster import CHECKED_BY, SHUT_TO_MAX, STRIKES_KEPT, ClusterConfig, Node, Settings, Strike
+from penstock.core.model.cluster import (
+    AGENT,
+    CHECKED_BY,
+    SHUT_TO_MAX,
+    STRIKES_KEPT,
+    ClusterConfig,
+    Node,
+    Settings,
+    Strike,
+)
 from penstock.core.model.events import NodeChecked, NodeDrainChanged, NodeShut, NodeStruck
 from penstock.core.model.ids import NodeName, TenantName
 from penstock.core.model.jobs import Job
@@ -139,6 +148,17 @@ def _shut(tx: Transaction, node: Node, tenant: TenantName, claims: Sequence[Stri
         return
     if enough(claims, tx.state.config.settings) and _may_close(tx.state, node, tenant):
         tx.emit(NodeShut(node.spec.name, tenant, _reason(claims, text)))
+
+
+def on_disk(tx: Transaction, name: NodeName, problem: str, *, inventory: bool) -> None:
+    """Close a node whose disk takes nothing, however many of its pool are: what would start there would fail. Open it
+    once its agent says so; what a person or its failures have closed stays as it is.
+    """
+    node = tx.state.nodes[name]
+    if problem and not node.draining:
+        tx.emit(NodeDrainChanged(name, True, AGENT, problem[:STRIKE_MAX_CHARS]))
+    elif not problem and inventory and node.draining and node.closed_by == AGENT:
+        tx.emit(NodeDrainChanged(name, False, AGENT, "its disk has room again"))
 
 
 # Checks.

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from penstock.core.lifecycle.device_health import on_failed_device, on_faults, open_quiet
 from penstock.core.lifecycle.draining import clear_overdue
 from penstock.core.lifecycle.ending import after_replica_gone, finish
-from penstock.core.lifecycle.health import checked, strike
+from penstock.core.lifecycle.health import checked, on_disk, strike
 from penstock.core.lifecycle.idling import note_idle
 from penstock.core.lifecycle.out_of_reach import abandon_out_of_reach
 from penstock.core.lifecycle.registering import reshaped
@@ -66,6 +66,7 @@ def on_report(tx: Transaction, report: NodeReport) -> None:
     node = tx.state.nodes.get(report.node)
     if node is None or node.incarnation != report.incarnation or node.state == "lost":
         return
+    on_disk(tx, report.node, report.disk_problem, inventory=report.inventory)  # before what fails for it
     if report.check is not None:
         checked(tx, report.node, report.check.text, passed=report.check.passed, ended=report.check.ended)
     if report.faults is not None:

@@ -157,6 +157,8 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     power_limit_mw: int | None = None
     """In an inventory: to what it keeps the power of its devices, as it was ordered last; 0: to nothing. None: it has
     no devices whose power it could limit."""
+    disk_problem: str = ""
+    """Why its disk takes nothing: then nothing starts there."""
     leaving: bool = False
     """The agent is shutting down: with an inventory without live replicas this is its last report."""
 

@@ -100,7 +100,7 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 OF_RUNNING = frozenset({"hung", "no_report", "loss_not_finite", "slow_steps", "starved", "untouched", "node_closed",
-                        "device_closed", "gang_in_part"})  # fmt: skip
+                        "node_disk", "log_disk", "device_closed", "gang_in_part"})  # fmt: skip
 """Codes of `Alert` that are not about jobs that wait."""
 
 

@@ -49,6 +49,8 @@ ReclaimRule = Literal["never", "when_wanted"]
 ROOT_QUEUE = QueueName("root")
 CHECKED_BY = UserName("penstock")
 """Closes nodes for their failures, and opens them again."""
+AGENT = UserName("its agent")
+"""Closes its node while its disk takes nothing."""
 STRIKES_KEPT = 32
 """Of one node: claims of programs make way for the node's own words."""
 SHUT_TO_MAX = 32

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from penstock.core.model import events as ev
-from penstock.core.model.cluster import CHECKED_BY, SHUT_TO_MAX, STRIKES_KEPT, HostLoad, Node, OthersLoad, Strike
+from penstock.core.model.cluster import AGENT, CHECKED_BY, SHUT_TO_MAX, STRIKES_KEPT, HostLoad, Node, OthersLoad, Strike
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.ids import NodeName, UserName
 from penstock.core.state import devices, tables
@@ -94,12 +94,14 @@ def _checked(node: Node, event: ev.NodeChecked, time_ms: int) -> Node:
 
 
 def _drained(node: Node, event: ev.NodeDrainChanged, time_ms: int) -> Node:
-    """Return the node closed or opened; opening clears its strikes, and by a person also the count of closures."""
+    """Return the node closed or opened; opening clears its strikes, and by a person also the count of closures. A node
+    that its agent had closed keeps its strikes."""
     if not event.draining:
-        opened = replace(
-            node, draining=False, drain_reason=event.reason, closed_by=UserName(""), strikes=(), shut_to=()
-        )
-        return replace(opened, evict_at_ms=0, checks_failed=0, closures=node.closures if event.by == CHECKED_BY else 0)
+        opened = replace(node, draining=False, drain_reason=event.reason, closed_by=UserName(""), evict_at_ms=0)
+        if event.by == AGENT:  # says nothing of its failures
+            return opened
+        opened = replace(opened, strikes=(), shut_to=())
+        return replace(opened, checks_failed=0, closures=node.closures if event.by == CHECKED_BY else 0)
     again = node.draining and node.closed_by == event.by == CHECKED_BY
     return replace(
         node,

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.core.health.anomaly import anomalies
 from penstock.core.model.answers import Alert
-from penstock.core.model.cluster import CHECKED_BY, ClusterConfig, Node, Reservation
+from penstock.core.model.cluster import AGENT, CHECKED_BY, ClusterConfig, Node, Reservation
 from penstock.core.model.dependencies import JobRun
 from penstock.core.model.ids import JobId, NodeName, TenantName
 from penstock.core.model.jobs import GangAsk, Job, RequestClass
@@ -326,6 +326,9 @@ def _closed(state: State) -> Iterator[Alert]:
         if node.draining and node.closed_by == CHECKED_BY:
             text = f"node {name} takes no work: {node.drain_reason}"
             yield _alert("node_closed", [], text, f"it opens when it passes its check; or: penstock drain {name} --off")
+        elif node.draining and node.closed_by == AGENT:
+            text = f"node {name} takes no work: {node.drain_reason}"
+            yield _alert("node_disk", [], text, f"free room where {name} has its data folder; it opens by itself")
 
 
 def _kept_without_end(jobs: Mapping[JobId, Job], last: Plan | None) -> Iterator[Alert]:

@@ -1,12 +1,17 @@
 """The agent's journal: its actions on each process, so that a new worker can take over after a kill -9.
 
 Appended without sync: it has to survive the worker, not the machine (a reboot ends all processes anyway). Each line
-is written with one call before the thing it announces may have an effect.
+is written with one call before the thing it announces may have an effect; where the disk refuses it, nothing is
+started, and what ends is noted later (`lines.py`).
 """
 
-import contextlib
+import logging
+import mmap
 import os
-from collections.abc import Set
+import signal
+import struct
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +21,14 @@ from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
 from penstock.core.model.resources import Resources
-from penstock.privatefiles import write_whole
+from penstock.engines.agent.lines import LineFile
+from penstock.engines.processes import procfs
+from penstock.engines.processes.boxes import Box
+from penstock.engines.processes.procfs import Process
+from penstock.engines.processes.spawn import StartGate
+from penstock.privatefiles import open_own, write_whole
+
+log = logging.getLogger(__name__)
 
 What = Literal["spawning", "started", "stopping", "exited", "forgotten"]
 
@@ -70,6 +82,7 @@ class JournalReplica(msgspec.Struct):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(JournalLine).decode
+_LINE_BEGIN = b'{"key":'
 
 
 class Journal:
@@ -78,14 +91,32 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.known = replay(path)
-        self._compact()
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._compact()
+        except OSError as error:  # then it stays as it is
+            log.warning("the journal was not compacted: %s", error)
+        self._file = LineFile(path)
+
+    @property
+    def problem(self) -> str:
+        """Why a line cannot be written now, or soon cannot be; or ''."""
+        return self._file.problem
 
     def write(self, line: JournalLine) -> None:
-        os.write(self._file, _encode(line) + b"\n")
+        """Add a line, now or as soon as it can be."""
+        self._file.write(_encode(line) + b"\n")
+
+    def announce(self, line: JournalLine) -> None:
+        """Add a line before what it says is done. Raises: OSError where it cannot be written: then that may not be."""
+        if not self._file.write(_encode(line) + b"\n", held=False):
+            raise OSError(f"the journal cannot be written: {self.problem}")
+
+    def tend(self) -> None:
+        """Write what waits, and keep room for more. To be called now and then."""
+        self._file.tend()
 
     def close(self) -> None:
-        os.close(self._file)
+        self._file.close()
 
     def _compact(self) -> None:
         lines = []
@@ -120,11 +151,7 @@ def replay(path: Path) -> dict[ReplicaKey, JournalReplica]:
         data = path.read_bytes()
     except FileNotFoundError:
         return known
-    for text in data.split(b"\n"):
-        try:
-            line = _decode(text)
-        except msgspec.DecodeError:
-            continue  # the last line of a worker that was killed while it wrote
+    for line in _lines(data):
         if line.what == "spawning":
             known[line.key] = JournalReplica(
                 line.key,
@@ -145,6 +172,18 @@ def replay(path: Path) -> dict[ReplicaKey, JournalReplica]:
     return known
 
 
+def _lines(data: bytes) -> Iterator[JournalLine]:
+    """Yield the lines; of one that was cut short, and of what else is none, only a whole one that was added to it."""
+    for text in data.split(b"\n"):
+        start = 0
+        while start >= 0:
+            try:
+                yield _decode(text[start:])
+                break
+            except msgspec.DecodeError:
+                start = text.find(_LINE_BEGIN, start + 1)
+
+
 def _merge(entry: JournalReplica, line: JournalLine) -> None:
     entry.what = line.what
     if line.what == "started":
@@ -153,6 +192,23 @@ def _merge(entry: JournalReplica, line: JournalLine) -> None:
         entry.stopping, entry.kill_at_ms, entry.problem = True, line.kill_at_ms, line.problem
     elif line.what == "exited":
         entry.exit = line.exit
+
+
+def announce_start(journal: Journal, key: ReplicaKey, box: Box, gate: StartGate) -> int:
+    """Make the process behind a gate the first of its box, note it, and return its start ticks.
+
+    Raises: OSError where it cannot be noted: it never ran then, and is gone.
+    """
+    try:
+        ticks = procfs.start_ticks(gate.pid) or 0
+        box.lead(Process(gate.pid, ticks))
+        journal.announce(JournalLine(key, "started", gate.pid, ticks))
+    except (OSError, MemoryError):
+        os.kill(gate.pid, signal.SIGKILL)  # first: without its line it would say that its agent died
+        gate.close()
+        os.waitpid(gate.pid, 0)
+        raise
+    return ticks
 
 
 PROGRAMS_JOB = JobId(0)
@@ -168,56 +224,89 @@ def programs_in(journal: Journal) -> list[JournalReplica]:
     return found
 
 
-class ExitBook:
-    """Notes of the guardian for workers: exits of processes it inherited, and replicas it ended itself."""
+GUARDIAN, WORKER = 0, 1
+"""Who writes into an `ExitBook`; each has a part of its own."""
+EXITS_KEPT_MAX = 2_048
+"""Notes of each writer: the oldest is overwritten. A worker reads them within a second or two."""
+_NOTE = struct.Struct("<QqihhI4x")
+"""Number (from 1), start ticks, process number, exit code, signal, check sum of these."""
+_NONE, _LEASE = -1, -2
+_Exit = tuple[int | None, int | None]
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-        self.exits: dict[tuple[int, int], tuple[int | None, int | None]] = {}
+
+class ExitBook:
+    """Notes for the next worker: exits of processes that the guardian inherited, or that were reaped before their box
+    was empty, and replicas that the guardian ended itself.
+
+    A file of one size, which is on the disk from the beginning and mapped: what is noted needs no room, no call that
+    could fail, and no worker that lives.
+    """
+
+    def __init__(self, path: Path, writer: int = WORKER) -> None:
+        size = 2 * EXITS_KEPT_MAX * _NOTE.size
+        descriptor = open_own(path, os.O_RDWR)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+            self._map = mmap.mmap(descriptor, size)
+        finally:
+            os.close(descriptor)
+        self._writer = writer
+        self.resume()
+        self._next = [0, 0]
+        """Numbers of the notes to be read next; 0: nothing was read yet."""
+        self.exits: dict[tuple[int, int], _Exit] = {}
         """(pid, start ticks) to (exit code, signal)."""
         self.ended_by_lease: set[tuple[int, int]] = set()
         """Leaders of replicas that the guardian ended because the lease was over."""
 
+    def resume(self) -> None:
+        """Note what comes behind what another process has noted as this writer."""
+        self._number = max(self._numbers(self._writer), default=0) + 1
+
     def add(self, pid: int, ticks: int, code: int | None, signal: int | None) -> None:
         """Note an exit, before the process is reaped."""
-        self._write(f"{pid} {ticks} {'-' if code is None else code} {'-' if signal is None else signal}\n")
+        self._write(pid, ticks, _NONE if code is None else code, _NONE if signal is None else signal)
 
     def add_ended_by_lease(self, pid: int, ticks: int) -> None:
-        """Note that a replica is about to be ended because the lease is over."""
-        self._write(f"{pid} {ticks} lease -\n")
-
-    def _write(self, line: str) -> None:
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(descriptor, line.encode("ascii"))
-        finally:
-            os.close(descriptor)
-
-    def keep(self, wanted: Set[tuple[int, int]]) -> None:
-        """Keep only lines about these (pid, start ticks). Only between two workers: no other process writes then.
-
-        Every new worker reads the whole book, and is late by that much. A disk that is full leaves it as it is.
-        """
-        with contextlib.suppress(OSError):
-            lines = [line for line in self._path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-            kept = [line for line in lines if (int(line.split()[0]), int(line.split()[1])) in wanted]
-            write_whole(self._path, b"".join(kept), synced=False)
+        """Note that a replica was ended because the lease is over."""
+        self._write(pid, ticks, _LEASE, _NONE)
 
     def refresh(self) -> None:
-        """Take in lines written since the last call."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        for line in whole.decode("ascii").splitlines():
-            pid, ticks, code, signal = line.split()
-            if code == "lease":
-                self.ended_by_lease.add((int(pid), int(ticks)))
-                continue
-            exit_code = None if code == "-" else int(code)
-            self.exits[int(pid), int(ticks)] = (exit_code, None if signal == "-" else int(signal))
+        """Take in the notes since the last call."""
+        for writer in (GUARDIAN, WORKER):
+            self._next[writer] = self._next[writer] or self._oldest(writer)
+            while (note := self._at(writer, self._next[writer])) is not None:
+                if note[0] != self._next[writer]:  # as many came since as there is room for
+                    self._next[writer] = self._oldest(writer)
+                    continue
+                self._next[writer] += 1
+                _, ticks, pid, code, signal, _ = note
+                if code == _LEASE:
+                    self.ended_by_lease.add((pid, ticks))
+                else:
+                    self.exits[pid, ticks] = (None if code == _NONE else code, None if signal == _NONE else signal)
+
+    def _write(self, pid: int, ticks: int, code: int, signal: int) -> None:
+        note = (self._number, ticks, pid, code, signal)
+        start = self._offset(self._writer, self._number)
+        self._map[start : start + _NOTE.size] = _NOTE.pack(*note, _check_sum(note))
+        self._number += 1
+
+    def _offset(self, writer: int, number: int) -> int:
+        return (writer * EXITS_KEPT_MAX + number % EXITS_KEPT_MAX) * _NOTE.size
+
+    def _at(self, writer: int, number: int) -> tuple[int, ...] | None:
+        """Return the note where this one belongs, it or a later one; None where it is not, or not wholly, written."""
+        note = _NOTE.unpack_from(self._map, self._offset(writer, number))
+        return note if note[0] >= number and note[-1] == _check_sum(note[:-1]) else None
+
+    def _numbers(self, writer: int) -> list[int]:
+        found = (self._at(writer, slot) for slot in range(EXITS_KEPT_MAX))
+        return [note[0] for note in found if note is not None and note[0]]
+
+    def _oldest(self, writer: int) -> int:
+        return min(self._numbers(writer), default=1)
+
+
+def _check_sum(note: tuple[int, ...]) -> int:
+    return zlib.crc32(struct.pack("<Qqihh", *note))

@@ -28,7 +28,7 @@ class LeaseCell:
     def __init__(self, path: Path) -> None:
         descriptor = open_own(path, os.O_RDWR)
         try:
-            os.ftruncate(descriptor, 8)
+            os.posix_fallocate(descriptor, 0, 8)  # written to a hole of a full disk, the mapping would kill the writer
             self._map = mmap.mmap(descriptor, 8)
         finally:
             os.close(descriptor)

@@ -19,8 +19,7 @@ from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, Rank
 from penstock.core.model.jobs import WorkloadClass
 from penstock.core.model.resources import Resources
-from penstock.engines.agent.journal import PROGRAMS_JOB, Journal, JournalLine, JournalReplica
-from penstock.engines.processes import procfs
+from penstock.engines.agent.journal import PROGRAMS_JOB, Journal, JournalLine, JournalReplica, announce_start
 from penstock.engines.processes.accounts import account_of, private
 from penstock.engines.processes.boxes import Box, Containment, kill_inside
 from penstock.engines.processes.procfs import REPLICA_MARK, Process
@@ -86,7 +85,7 @@ class Programs:
             said: gets what it prints, as it comes.
         """
         key = ReplicaKey(PROGRAMS_JOB, AttemptNumber(1), Rank(next(self._numbers)))
-        self._journal.write(JournalLine(key, "spawning", limits=program.limits))
+        self._journal.announce(JournalLine(key, "spawning", limits=program.limits))
         box = self._containment.box(self._name(key), program.limits, workload_class=program.workload_class)
         read_end, write_end = os.pipe()
         try:
@@ -113,9 +112,7 @@ class Programs:
         environment = {**program.environment, REPLICA_MARK: box.mark}
         gated = Gated(program.command, environment, program.workdir, program.workdir, never_ran, box.gates)
         started = gate(gated, account, output)
-        ticks = procfs.start_ticks(started.pid) or 0
-        box.lead(Process(started.pid, ticks))
-        self._journal.write(JournalLine(key, "started", started.pid, ticks))
+        announce_start(self._journal, key, box, started)
         started.open()
         return started
 

@@ -19,7 +19,8 @@ from penstock.core.model.measured import Measured
 from penstock.core.model.nodes import DeviceFault
 from penstock.core.model.resources import Device, Resources
 from penstock.devices.installed import closed_files
-from penstock.engines.agent.journal import ExitBook, Journal, JournalLine, JournalReplica
+from penstock.engines.agent.freezer import Freezer
+from penstock.engines.agent.journal import ExitBook, Journal, JournalLine, JournalReplica, announce_start
 from penstock.engines.agent.parts import NodeParts
 from penstock.engines.agent.state_machine import LEASE_OVER
 from penstock.engines.processes import procfs
@@ -37,8 +38,6 @@ if TYPE_CHECKING:  # loaded where a node runs MPS
 log = logging.getLogger(__name__)
 
 OnGone = Callable[[ReplicaKey, ExitInfo], None]
-FREEZE_MAX_MS = 2_000
-"""A replica not frozen by then is thawed: a process waits in the kernel, perhaps for long."""
 SLICE_S = 0.1
 """Of each turn of the agent's loop that goes to starts, to ends, and to exits: what is left comes with the next turn.
 How many replicas start or end at once is for users to choose, and the lease of all is renewed between two turns."""
@@ -68,6 +67,7 @@ class Replicas:
         """The devices of the replica that `on_gone` is called for."""
         self.measured: Callable[[ReplicaKey], Measured | None] = lambda _: None
         """Returns what was measured of a replica that ends."""
+        self.lease_is_over: Callable[[], bool] = lambda: False
         self.sent_later: Callable[[ReplicaKey], bool] = lambda _: False  # then its report stays as it is
         self._by_pid: dict[int, ReplicaKey] = {}
         self._due: dict[ReplicaKey, Callable[[], object]] = {}
@@ -76,7 +76,7 @@ class Replicas:
         """In the order in which they are looked at."""
         self._leaving: set[ReplicaKey] = set()
         """Their leader died of the stop signal; its descendants may still save, until killed."""
-        self._freezing: dict[ReplicaKey, int] = {}  # since when (monotonic ms)
+        self.freezer = Freezer(self.running, self._killing, containment.kind)
         self._cpu_sets = self._kept(cpu_sets) if cpu_sets is not None else None
         log.info("processes of %s are held by %s", node, containment.kind)
         self._mps: MpsDaemons | None = self._daemons() if data.mps(node).is_dir() else None
@@ -170,20 +170,18 @@ class Replicas:
         limit_bytes = memory_limit_bytes(order.ask.devices, devices)
         line = JournalLine(key, "spawning", checkpoint=order.checkpoint, limits=limits, account=account, cpus=cpus)
         line = replace(line, devices=order.devices, share_milli=share_milli, memory_limit_bytes=limit_bytes, mps=mps)
-        self._journal.write(line)
         try:
+            self._journal.announce(line)
             closed = closed_files(devices, self._devices.values())
             workload = order.workload_class
             box = self._containment.box(self._box_name(key), limits, closed=closed, workload_class=workload, cpus=cpus)
             gate = spawn(order, shown or devices, self.data, box.gates, box.mark, variables)
-        except OSError as error:
+            ticks = announce_start(self._journal, key, box, gate)
+        except (OSError, MemoryError) as error:
             if box is not None:
                 box.remove()
             self._never(key, f"could not be started on {self._node}: {error}")
             return None
-        ticks = procfs.start_ticks(gate.pid) or 0
-        box.lead(Process(gate.pid, ticks))
-        self._journal.write(JournalLine(key, "started", gate.pid, ticks))
         running = Running(key, box, gate.pid, ticks, order.checkpoint, ours=True)
         running.devices, running.share_milli, running.memory_limit_bytes = order.devices, share_milli, limit_bytes
         self._add(running)
@@ -240,44 +238,7 @@ class Replicas:
         if running.exit is None and procfs.alive(running.pid, running.ticks):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(running.pid, signal.Signals[running.checkpoint.stop_signal])
-        self.thaw(key)  # after the signal: it is the first thing that the program sees
-
-    def freeze(self, key: ReplicaKey, now_ms: int) -> str:
-        """Begin to freeze a replica; return why it cannot be, or ''. `newly_frozen` tells when it is."""
-        running = self.running.get(key)
-        if running is None or running.exit is not None or key in self._killing or key in self._freezing:
-            return ""  # its end is being reported, or that it is frozen
-        if not running.box.freeze():
-            return f"cannot be frozen: {self._containment.kind}"
-        self._freezing[key] = now_ms
-        return ""
-
-    def newly_frozen(self, now_ms: int) -> list[tuple[ReplicaKey, str]]:
-        """Return replicas that are frozen since the last call, and those that could not be, with the reason."""
-        found: list[tuple[ReplicaKey, str]] = []
-        for key, since_ms in list(self._freezing.items()):
-            running = self.running.get(key)
-            if running is None or running.exit is not None:
-                del self._freezing[key]
-            elif running.box.frozen():
-                del self._freezing[key]
-                found.append((key, ""))
-            elif now_ms - since_ms > FREEZE_MAX_MS:
-                self.thaw(key)
-                found.append((key, f"not frozen after {FREEZE_MAX_MS / 1000:g} s: a process waits in the kernel"))
-        return found
-
-    def thaw(self, key: ReplicaKey) -> None:
-        """Resume a frozen replica."""
-        self._freezing.pop(key, None)
-        running = self.running.get(key)
-        if running is not None:
-            running.box.thaw()
-
-    def frozen(self, key: ReplicaKey) -> bool:
-        """Return whether a replica is frozen: a former worker may have done it."""
-        running = self.running.get(key)
-        return running is not None and running.box.frozen()
+        self.freezer.thaw(key)  # after the signal: it is the first thing that the program sees
 
     def ask_to_save(self, key: ReplicaKey) -> None:
         """Send the program's save-and-carry-on signal, if one was declared or said, to the program alone.
@@ -402,7 +363,7 @@ class Replicas:
 
     @property
     def needs_polling(self) -> bool:
-        return bool(self._due or self._killing or self._leaving or self._freezing) or any(
+        return bool(self._due or self._killing or self._leaving or self.freezer.busy) or any(
             not r.ours for r in self.running.values()
         )
 
@@ -436,12 +397,12 @@ class Replicas:
                 self._exits.add(running.pid, running.ticks, code, number)
             self._leaving.add(running.key)
             self._ask_others(running)
-        elif kill_inside(running.box):
-            self._finish(running.key, info)
         else:
-            if running.ours:  # it is reaped before the box is empty: keep its exit for the next worker
+            self._killing[running.key] = None  # first: `poll` goes on with it, whatever fails here
+            if kill_inside(running.box):
+                self._finish(running.key, info)
+            elif running.ours:  # it is reaped before the box is empty: keep its exit for the next worker
                 self._exits.add(running.pid, running.ticks, code, number)
-            self._killing[running.key] = None
 
     def _ask_others(self, running: Running) -> None:
         """Send the stop signal to processes of a replica outside the group that got it."""
@@ -451,8 +412,8 @@ class Replicas:
                     os.kill(pid, signal.Signals[running.checkpoint.stop_signal])
 
     def _ended_by_lease(self, running: Running) -> bool:
-        self._exits.refresh()
-        return (running.pid, running.ticks) in self._exits.ended_by_lease
+        self._exits.refresh()  # the guardian notes a kill after it: the lease itself says so before
+        return self.lease_is_over() or (running.pid, running.ticks) in self._exits.ended_by_lease
 
     def _finish(self, key: ReplicaKey, info: ExitInfo) -> None:
         """Report the replica gone. Its box goes first: no later worker looks once the journal has the exit."""
@@ -462,8 +423,9 @@ class Replicas:
         self._leaving.discard(key)
         if running is not None:
             self._by_pid.pop(running.pid, None)
-            info = msgspec.structs.replace(info, measured=self._used(running))
-            running.box.remove()
+            with contextlib.suppress(OSError, MemoryError):  # whatever is refused: its exit is reported
+                info = msgspec.structs.replace(info, measured=self._used(running))
+                running.box.remove()
         failed = self._mps.release(key) if self._mps is not None else ""
         if failed and not info.problem and (info.code or info.signal is not None):
             info = replace(info, problem=failed)

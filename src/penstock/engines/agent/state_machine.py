@@ -161,20 +161,19 @@ class AgentState:
         self.lease_until_ms = lease_until_ms
         """Until when processes may live; None before the first acknowledged report."""
         self._epoch, self._session, self._taken_seq = Epoch(0), 0, 0
-        self._report_seq = first_report
+        self._report_seq, self._next_heartbeat_ms = first_report, 0
         self._sent: dict[int, int] = {}
         self._changed: set[ReplicaKey] = set()
         self._progress: list[tuple[int, ProgressSeen]] = []
         self._inspected: list[ReplicaInspected] = []
         self._check: NodeCheck | None = None
         self._devices: DeviceNews | None = None
-        self._devices_changed = False
+        self._devices_changed, self.disk_problem = False, ""  # the problem: as every report says it
         self._instances: tuple[DeviceInstances, ...] | None = None
         self._figures: NodeFigures | None = None
         self.power_limit_mw: int | None = None  # as an inventory says it
         self.leaving = False
         """The agent is shutting down: nothing starts here any more."""
-        self._next_heartbeat_ms = 0
         self._heard_ms: int | None = None
         self.must_say_hello = False
         """The server does not know this session (any more), or says nothing: introduce yourself again."""
@@ -420,6 +419,7 @@ class AgentState:
             instances=self._instances if full or self._devices_changed else None,
             figures=self._figures,
             power_limit_mw=self.power_limit_mw if full else None,
+            disk_problem=self.disk_problem,
             leaving=self.leaving,
         )
         self._inspected.clear()

@@ -11,30 +11,30 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
 from penstock import __version__
 from penstock.core.messages.orders import ChangeBatch, CheckNode, DivideDevice, LimitPower
-from penstock.core.messages.reports import SHUT_DOWN, NodeCheck, ReplicaKey
+from penstock.core.messages.reports import SHUT_DOWN, NodeCheck, ProgressSeen, ReplicaKey
 from penstock.core.model.ids import Incarnation
 from penstock.core.model.jobs import ExitInfo
-from penstock.core.model.nodes import NodeSpec
 from penstock.engines.agent import protocol, tls
 from penstock.engines.agent import state_machine as br
+from penstock.engines.agent.config import AgentConfig as AgentConfig
 from penstock.engines.agent.devices import NodeDevices
+from penstock.engines.agent.disk import DiskWatch
+from penstock.engines.agent.failures import PAUSE_S, FailureLog
 from penstock.engines.agent.journal import ExitBook, Journal, JournalReplica
 from penstock.engines.agent.lease import AnnouncedServer, LeaseCell, boot_ms, server_is_gone
 from penstock.engines.agent.parts import NodeParts
 from penstock.engines.agent.replicas import SLICE_S, Replicas
+from penstock.engines.agent.report_reader import ReportReader
 from penstock.engines.processes.batches import tell_batch
 from penstock.engines.processes.containment import choose
 from penstock.engines.processes.cpu_topology import cpu_sets_of
 from penstock.engines.processes.inspector import Inspector
 from penstock.engines.processes.outputs import bound_output, last_error
-from penstock.engines.processes.paths import DataFolder
-from penstock.engines.processes.progress import ReportFile
 
 log = logging.getLogger(__name__)
 
@@ -43,28 +43,10 @@ POLL_MS = 5
 IDLE_MS = 200
 PREPARING_MS = 20
 """Between two looks whether the parts of devices of a replica are made, which takes seconds on real ones."""
-PROGRESS_EVERY_MS = 500
-OUTPUT_MAX_BYTES = 64 * 2**20
-"""Kept of one replica's output: the newest part."""
 OWN_LOG_MAX_BYTES = 16 * 2**20
 SHUTDOWN_GRACE_MS = 3_000
 GOODBYE_S = 1.0
 SLOW_TURN_MS = 1_000
-
-
-class AgentConfig(msgspec.Struct, frozen=True):
-    """Configuration of an agent."""
-
-    data: str
-    spec: NodeSpec
-    box_parent: str
-    """Name below which control groups of this node are made."""
-    shared: str = ""
-    """Folder below which those of jobs lie, on storage that other nodes share; empty: in the data folder."""
-
-    @property
-    def folder(self) -> DataFolder:
-        return DataFolder(Path(self.data), Path(self.shared) if self.shared else None)
 
 
 class Worker:
@@ -77,7 +59,7 @@ class Worker:
         self._journal = Journal(folder / "journal")
         self._containment = choose(config.box_parent)
         self._cell = LeaseCell(folder / "lease")
-        self._reports: dict[ReplicaKey, ReportFile] = {}
+        self._reports = ReportReader(self._data, self._on_progress)
         self._parts = NodeParts(folder, config.spec.devices, self._journal)
         self._parts.prepare_in(self._data, self._containment, self._wake)
         self._replicas = Replicas(
@@ -99,14 +81,16 @@ class Worker:
             lease_until_ms=self._cell.get(),
             first_report=now_ms * 1000,
         )
+        self._replicas.lease_is_over = lambda: self._state.lease_over(boot_ms())
+        self._failures, self._disk = FailureLog(), DiskWatch(folder, self._journal)
         for known in self._journal.known.values():
             if known.exit is None:
                 self._adopt(known)
         for entry in self._state.living():
-            if entry.state == "running" and self._replicas.frozen(entry.key):
+            if entry.state == "running" and self._replicas.freezer.frozen(entry.key):
                 entry.state = "frozen"
             elif entry.state == "stopping":
-                self._replicas.thaw(entry.key)
+                self._replicas.freezer.thaw(entry.key)
         self._selector = selectors.DefaultSelector()
         self._socket: socket.socket | None = None
         self._deframer = protocol.Deframer()
@@ -116,10 +100,8 @@ class Worker:
         self._inspector = Inspector()
         self._devices = NodeDevices(config.spec, folder, self._replicas, self._selector)
         self._replicas.measured = self._devices.measured
-        self._connect_at_ms = self._progress_at_ms = 0
+        self._connect_at_ms = 0
         self._exits_left = True
-        self._to_read: list[ReplicaKey] = []
-        """Replicas whose reports are still to be read in this round."""
         self._wake_read, self._wake_write = socket.socketpair()
         for end in (self._wake_read, self._wake_write):
             end.setblocking(False)
@@ -150,7 +132,7 @@ class Worker:
         return entry
 
     def _adopt(self, known: JournalReplica) -> None:
-        self._reports[known.key] = ReportFile(known.key, self._data.report(known.key))
+        self._reports.follow(known.key)
         self._replicas.adopt(known)
 
     def run(self, still_wanted: Callable[[], bool]) -> None:
@@ -166,14 +148,16 @@ class Worker:
             if not still_wanted():  # what started now would be a child of the next guardian, whose death takes its exit
                 break
             for key, mask in ready:
-                if key.fileobj is self._wake_read:
-                    with contextlib.suppress(BlockingIOError):
-                        self._wake_read.recv(4096)
-                    self._exits_left = True
-                elif key.data is not self._devices:
-                    self._on_socket(mask)
+                with self._failures.outlive("taking exits and messages"):
+                    if key.fileobj is self._wake_read:
+                        with contextlib.suppress(BlockingIOError):
+                            self._wake_read.recv(4096)
+                        self._exits_left = True
+                    elif key.data is not self._devices:
+                        self._on_socket(mask)
             begun_ms = boot_ms()
-            self._turn()
+            with self._failures.outlive("a turn of the worker", pause_s=PAUSE_S):  # what is due remains due
+                self._turn()
             if (took_ms := boot_ms() - begun_ms) > SLOW_TURN_MS:
                 log.warning("a turn of the agent's loop took %d ms: heartbeats are late", took_ms)
         signal.set_wakeup_fd(-1)
@@ -203,7 +187,7 @@ class Worker:
 
     def _timeout_s(self) -> float:
         now_ms = boot_ms()
-        if self._to_read or self._exits_left:
+        if self._reports.busy or self._exits_left:
             return 0
         if self._replicas.needs_polling:
             return POLL_MS / 1000
@@ -228,16 +212,14 @@ class Worker:
         self._last_ms = now_ms
         self._exits_left = self._exits_left and self._replicas.reap()
         self._replicas.poll(now_ms)
-        for key, why in self._replicas.newly_frozen(now_ms):
+        for key, why in self._replicas.freezer.newly_frozen(now_ms):
             if why:
                 self._state.on_refused(key, why)
             else:
                 self._state.on_frozen(key)
-        if not self._to_read and now_ms >= self._progress_at_ms:
-            self._progress_at_ms = now_ms + PROGRESS_EVERY_MS
+        if self._reports.read(now_ms, SLICE_S):
             bound_output(self._data.node(self._config.spec.name) / "agent.log", OWN_LOG_MAX_BYTES)
-            self._to_read = list(self._reports)
-        self._read_some()
+            self._state.disk_problem = self._disk.problem()
         for seen in self._inspector.seen():
             if isinstance(seen, NodeCheck):
                 self._state.on_checked(seen)
@@ -253,7 +235,7 @@ class Worker:
             self._state.on_figures(figures)
         if self._ending:
             self._end_all(now_ms)
-        self._act(self._state.on_time(now_ms))
+        self._carry_out(self._state.on_time(now_ms))
         for key, pid in self._replicas.newly_started():
             self._state.on_started(key, pid)
         self._cell.set(self._state.lease_until_ms)
@@ -279,12 +261,22 @@ class Worker:
                 entry.kill_at_ms = now_ms + SHUTDOWN_GRACE_MS
                 self._replicas.ask_to_stop(entry.key, entry.kill_at_ms, entry.problem)
 
+    def _carry_out(self, actions: list[br.Action]) -> None:
+        """Act one by one: what the system refuses of one takes none of the others with it."""
+        for action in actions:
+            try:
+                self._act([action])
+            except (OSError, MemoryError) as error:
+                self._failures.note(f"action {type(action).__name__}", error)
+                if isinstance(action, br.Spawn) and action.order.key not in self._replicas.running:
+                    self._state.on_gone(action.order.key, ExitInfo(problem=f"could not be started: {error}"))
+
     def _act(self, actions: list[br.Action]) -> None:
         for action in actions:
             match action:
                 case br.Spawn():
                     key = action.order.key
-                    self._reports[key] = ReportFile(key, self._data.report(key))
+                    self._reports.follow(key)
                     self._replicas.queue(action.order)
                 case br.AskToStop():
                     kill_at_ms = self._state.entries[action.key].kill_at_ms or 0
@@ -294,10 +286,10 @@ class Worker:
                 case ChangeBatch() if action.key in self._replicas.running:
                     tell_batch(self._data, action.key, action.batch)
                 case br.Freeze():
-                    if why := self._replicas.freeze(action.key, boot_ms()):
+                    if why := self._replicas.freezer.freeze(action.key, boot_ms()):
                         self._state.on_refused(action.key, why)
                 case br.Thaw():
-                    self._replicas.thaw(action.key)
+                    self._replicas.freezer.thaw(action.key)
                 case br.KillAll():
                     self._replicas.kill(action.key)
                 case br.Forget():
@@ -314,12 +306,8 @@ class Worker:
 
     def _gone(self, key: ReplicaKey, info: ExitInfo) -> None:
         """No process is left: read its last reports, then report its exit."""
-        report = self._reports.pop(key, None)
-        if report is not None:
-            for seen in report.rest():
-                self._state.on_progress(seen)
-            if report.done:
-                info = msgspec.structs.replace(info, done=True)
+        if self._reports.end(key):
+            info = msgspec.structs.replace(info, done=True)
         if info.code:
             info = msgspec.structs.replace(info, last_error=last_error(self._data.output(key)))
         entry, failed = self._state.entries.get(key), info.code or (info.signal is not None and not info.problem)
@@ -328,20 +316,10 @@ class Worker:
         else:
             self._state.on_gone(key, info)
 
-    def _read_some(self) -> None:
-        """Read what programs have reported, for as long as a slice lasts; the others come with the next turn."""
-        until_s = time.monotonic() + SLICE_S
-        while self._to_read and time.monotonic() < until_s:
-            key = self._to_read.pop()
-            if key in self._reports:
-                self._read_progress(key)
-                bound_output(self._data.output(key), OUTPUT_MAX_BYTES)
-
-    def _read_progress(self, key: ReplicaKey) -> None:
-        for seen in self._reports[key].read():
-            if seen.kind == "listens":
-                self._replicas.on_listens(key, seen.why)
-            self._state.on_progress(seen)
+    def _on_progress(self, seen: ProgressSeen) -> None:
+        if seen.kind == "listens":
+            self._replicas.on_listens(seen.key, seen.why)
+        self._state.on_progress(seen)
 
     # The connection.
 
@@ -451,7 +429,7 @@ class Worker:
                 self._state.on_welcome(message, now_ms)
                 self._server.welcome(message)
             case protocol.ServerOrders():
-                self._act(self._state.on_orders(message, now_ms))
+                self._carry_out(self._state.on_orders(message, now_ms))
             case protocol.ServerTaken():
                 self._state.on_taken(message, now_ms)
                 self._server.learn(message.servers)

@@ -54,17 +54,22 @@ _SHELL = starts.tool("sh") or "/bin/sh"
 class StartGate:
     """A process that waits to become the program. `open` lets it; `close` without it makes it leave."""
 
-    def __init__(self, pid: int, write_end: int) -> None:
+    def __init__(self, pid: int, write_end: int, never_ran: Path) -> None:
         self.pid = pid
-        self._write_end = write_end
+        self._write_end, self._never_ran = write_end, never_ran
 
     def open(self) -> None:
+        with contextlib.suppress(OSError):
+            self._never_ran.unlink()  # root's: the job's folder
         try:
             os.write(self._write_end, b"\n")
         except BrokenPipeError:
             pass  # killed while it waited: its exit is reported like any other
         finally:
-            os.close(self._write_end)
+            self.close()
+
+    def close(self) -> None:
+        os.close(self._write_end)
 
 
 def spawn(
@@ -131,7 +136,8 @@ class Gated(NamedTuple):
     readable: str
     """A folder that an account must be able to read, else nothing runs."""
     never_ran: Path
-    """Is made when the agent died before it opened the gate."""
+    """Is there while the gate is closed, and after it where the agent died before: made beforehand, on a full disk it
+    could not be."""
     gates: Sequence[str]
     """Of its box."""
 
@@ -145,6 +151,9 @@ def gate(gated: Gated, account: UserAccount | None, output: int, handed: Mapping
     Raises: OSError.
     """
     memory = None
+    os.close(
+        os.open(gated.never_ran, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    )  # root's: the job's folder
     read_end, write_end = os.pipe()
     try:
         if account is None:
@@ -176,7 +185,7 @@ def gate(gated: Gated, account: UserAccount | None, output: int, handed: Mapping
         for descriptor in (read_end, memory):
             if descriptor is not None:
                 os.close(descriptor)
-    return StartGate(pid, write_end)
+    return StartGate(pid, write_end, gated.never_ran)
 
 
 def _command(order: StartReplica, devices: int) -> tuple[str, ...]:

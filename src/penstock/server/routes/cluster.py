@@ -24,15 +24,15 @@ from penstock.server.routes.openapi import EXAMPLE, returns
 from penstock.server.services.estimates import EstimateService
 from penstock.server.submitting import submit_of
 from penstock.server.tables import ListQuery, list_query, paged
-from penstock.server.views.cluster import alert_for, cluster_view, me_view, token_alerts, version_alerts
+from penstock.server.views.cluster import alert_for, cluster_view, log_alerts, me_view, token_alerts, version_alerts
 from penstock.server.views.scheduling import cycle_view, defrag_list, plan_for, queue_views
 
 
 def cluster_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.get("/api/v1/health", **returns(api.Health))
     async def health() -> Response:
-        """Say that the server answers; needs no token."""
-        return answer(api.Health("ok", __version__, backend.role))
+        """Say that the server answers, and whether its log can be written; needs no token."""
+        return answer(api.Health("log_disk" if backend.log_problem() else "ok", __version__, backend.role))
 
     @app.get("/api/v1/me", **returns(api.Me))
     async def show_me(who: caller) -> Response:
@@ -80,7 +80,7 @@ def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         last, now_ms, sight = backend.service.controller.last_plan, backend.clock.unix_ms(), who.sight
         elsewhere = backend.joining.records.declares if backend.joining is not None else lambda _: False
         others = version_alerts(backend.other_agents(), elsewhere) if sight is None else []
-        own = [*others, *token_alerts(backend.state, who, now_ms)]
+        own = [*log_alerts(backend.log_problem(), who), *others, *token_alerts(backend.state, who, now_ms)]
 
         def compute() -> Response:
             found = alerts(backend.state, now_ms, last, sight)

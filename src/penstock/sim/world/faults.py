@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 from penstock.sim.world.ground import Ground
 
@@ -19,6 +20,28 @@ def plan_faults(world: Ground, rng: random.Random, until_ms: int) -> None:
     for _ in range(rng.randint(0, FAULTS_MAX)):
         kind = rng.choice(kinds)
         world.agenda.after(rng.randint(500, until_ms - 2_000), lambda k=kind: k(world, rng))  # type: ignore[misc]
+
+
+def fills_disks(seed: int) -> bool:
+    """Return whether disks of nodes fill up in a seed's world: of every seventh, and none that found a bug before."""
+    return seed % 7 == 3
+
+
+def plan_full_disks(world: Ground, rng: random.Random, until_ms: int) -> None:
+    """Plan when disks of nodes are full, and agents that die meanwhile; `rng` has no other use."""
+    for _ in range(rng.randint(1, 4)):
+        name, begin_ms, for_ms = _node(world, rng), rng.randint(500, until_ms - 2_000), rng.randint(500, 20_000)
+        world.agenda.after(begin_ms, partial(_fill_disk, world, name, full=True))
+        world.agenda.after(begin_ms + for_ms, partial(_fill_disk, world, name, full=False))
+        if rng.random() < 0.7:
+            crash_ms, back_ms = begin_ms + rng.randint(0, for_ms), rng.randint(50, 2_000)
+            world.agenda.after(crash_ms, partial(world.nodes[name].crash_agent, back_ms))
+
+
+def _fill_disk(world: Ground, name: str, *, full: bool) -> None:
+    world.nodes[name].disk_full = full
+    if full:
+        world.probe("node_disk_full")
 
 
 def _node(world: Ground, rng: random.Random) -> str:

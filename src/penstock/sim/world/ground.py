@@ -52,6 +52,7 @@ class Machine(Protocol):
     agent_state: AgentState | None
     spawn_fail_rate: float
     late_exit_rate: float
+    disk_full: bool
 
     @property
     def name(self) -> str: ...

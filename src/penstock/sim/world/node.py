@@ -59,6 +59,7 @@ class SimNode:
         self.connected = False
         self.spawn_fail_rate = 0.0
         self.late_exit_rate = 0.0
+        self.disk_full = False
         self._freezes = not spec.name.endswith(("1", "3"))
         """Some nodes have no control groups."""
         self._boot()
@@ -112,9 +113,18 @@ class SimNode:
         self._queued.clear()
         self.agenda.after(back_after_ms, self._start_agent)
 
+    def _can_note(self) -> bool:
+        """Return whether a start can be noted before it is made."""
+        return not self.disk_full
+
     def _journal(self) -> None:
-        """The real agent writes each step before it takes effect: the entries are always on file."""
+        """The real agent writes each step before it takes effect: the entries are always on file. What a full disk does
+        not take waits in the worker's memory; the lease's end has its place.
+        """
         assert self.agent_state is not None
+        if self.disk_full:
+            self._lease_until_ms = self.agent_state.lease_until_ms
+            return
         self._kept = [msgspec.structs.replace(e) for e in self.agent_state.entries.values()]
         self._lease_until_ms = self.agent_state.lease_until_ms
 
@@ -198,6 +208,7 @@ class SimNode:
             return
         if not self.paused:
             self._read_devices()
+            self.agent_state.disk_problem = "its disk is full" if self.disk_full else ""
             self._act(self.agent_state.on_time(self._clock.now_ms()))
             self._tell()
         self.agenda.after(TURN_MS, lambda: self._turn(life))
@@ -295,6 +306,10 @@ class SimNode:
     def _spawn(self, action: br.Spawn) -> None:
         assert self.agent_state is not None
         order = action.order
+        if not self._can_note():
+            self._world.probe("start_not_noted")
+            self.agent_state.on_gone(order.key, ExitInfo(problem="could not be started: its disk is full"))
+            return
         if self._rng.random() < self.spawn_fail_rate:
             self._world.probe("spawn_failed")
             self.agent_state.on_gone(order.key, ExitInfo(problem="the simulated node could not start it"))

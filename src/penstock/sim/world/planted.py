@@ -24,7 +24,7 @@ from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.plan import Preemption
 from penstock.core.preempt import preemptor
 from penstock.core.state import accounts, state
-from penstock.sim.world import disk
+from penstock.sim.world import disk, node
 from penstock.sim.world.ground import LEASE_TTL_MS
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -192,6 +192,9 @@ PLANTED_BUGS: dict[str, Bug] = {
     "node_lost_too_early": Bug(
         "the server counts a node as lost before the node has ended its processes",
         (Patch(leases.Leases, "_ends_ms", _expired_early),),
+    ),
+    "started_unnoted": Bug(
+        "a node with a full disk starts what it cannot note", (Patch(node.SimNode, "_can_note", always(True)),)
     ),
     "start_not_resent": Bug(
         "a start order that got lost is never sent again", (Patch(orders, "_missing_starts", always([])),)

@@ -20,7 +20,7 @@ from penstock.sim.world.claims import Claims, has_claims
 from penstock.sim.world.clients import Clients
 from penstock.sim.world.disk import PowerCut
 from penstock.sim.world.expecting import Expecting, expects
-from penstock.sim.world.faults import plan_faults
+from penstock.sim.world.faults import fills_disks, plan_faults, plan_full_disks
 from penstock.sim.world.ground import LEASE_TTL_MS, VIOLATIONS_MAX, Ground, Machine, Server
 from penstock.sim.world.hardware import hardware_of
 from penstock.sim.world.hostile import Hostile, is_hostile
@@ -97,6 +97,8 @@ class World(Ground):
         if self.claims is not None:
             self.claims.plan_requests(self.clients, REQUESTS_MS)
         plan_faults(self, random.Random(rng.random()), SAFETY_MS)
+        if fills_disks(seed):
+            plan_full_disks(self, random.Random(f"{seed} full disks"), SAFETY_MS)
         if self.hardware is not None:
             self.hardware.plan(REQUESTS_MS)
         for requester in (*pools, self.expecting):
@@ -161,6 +163,7 @@ class World(Ground):
         self.disk_slowness = 0.0
         for node in self.nodes.values():
             node.spawn_fail_rate = node.late_exit_rate = 0.0
+            node.disk_full = False
         if self.money is not None:
             self.money.rescue()
 
