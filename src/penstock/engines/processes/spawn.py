@@ -151,9 +151,8 @@ def gate(gated: Gated, account: UserAccount | None, output: int, handed: Mapping
     Raises: OSError.
     """
     memory = None
-    os.close(
-        os.open(gated.never_ran, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    )  # root's: the job's folder
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(gated.never_ran, flags, 0o600))  # root's: the job's folder, or the node's
     read_end, write_end = os.pipe()
     try:
         if account is None:
