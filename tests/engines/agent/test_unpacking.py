@@ -229,6 +229,25 @@ def test_what_a_crash_left_half_unpacked_is_removed(node):
     until(lambda: left(node) == [tree], "what was left is removed")
 
 
+def test_a_pipe_among_the_trees_of_an_account_keeps_no_job_waiting(node):
+    home = node.data.unpacked("n1") / kept.OWN
+    home.mkdir(parents=True)
+    os.mkfifo(home / "pipe")
+    tree = node.tree(Source(*PROJECT))
+    until(lambda: left(node) == [tree], "the pipe is removed")
+
+
+def test_a_link_in_the_place_of_a_tree_is_not_read_through(node, tmp_path):
+    first = node.tree(Source(*PROJECT), 1)
+    (tmp_path / "elsewhere").mkdir()
+    moved = first.with_name("moved")
+    first.parent.chmod(0o700)
+    first.chmod(0o700)
+    first.rename(moved)
+    first.symlink_to(moved)
+    assert node.tree(Source(*PROJECT), 2) != first
+
+
 def test_old_trees_go_unless_a_replica_has_them(node, monkeypatch):
     monkeypatch.setattr(unpacking, "KEPT_S", -1)
     used, unused = Source(file("a", TEXT)), Source(file("b", TEXT))
