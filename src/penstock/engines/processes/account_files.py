@@ -79,16 +79,20 @@ def kept_file(path: Path, flags: int, uid: int = -1, gid: int = -1, *, mode: int
 
     What cannot be opened at once there, or is no plain file, gives way to a new file. Raises: OSError.
     """
+    making = flags | os.O_CREAT | os.O_EXCL | _AT_ONCE
     try:
-        descriptor = plain_file(path, flags)
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ELOOP, errno.EWOULDBLOCK):
-            raise
-        with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(path, making, 0o600)  # most often there is none
+    except FileExistsError:
+        try:
+            descriptor = plain_file(path, flags)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.EWOULDBLOCK):
+                raise
             path.unlink()
-        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL | _AT_ONCE, 0o600)
+            descriptor = os.open(path, making, 0o600)
     try:
-        os.fchown(descriptor, uid, gid)
+        if uid >= 0:
+            os.fchown(descriptor, uid, gid)
         os.fchmod(descriptor, mode)
     except OSError:
         os.close(descriptor)
@@ -109,12 +113,15 @@ def make_folder(path: Path, mode: int = 0o700, uid: int = -1, gid: int = -1) -> 
     Raises: OSError where there is something else.
     """
     with contextlib.suppress(FileExistsError):
-        path.mkdir(mode)
-    with folder(path) as descriptor:
+        os.mkdir(path, mode)
+    descriptor = os.open(path, _LIST)
+    try:
         if stat.S_IMODE(os.fstat(descriptor).st_mode) & ~mode:
             os.fchmod(descriptor, mode)
         if uid >= 0:
             os.fchown(descriptor, uid, gid)
+    finally:
+        os.close(descriptor)
     return path
 
 

@@ -115,5 +115,8 @@ def hand_over(data: DataFolder, key: ReplicaKey, account: UserAccount) -> None:
 
 def private(path: Path, mode: int = 0o700) -> Path:
     """Return a folder of the agent's own, created where missing, that is closed to others."""
-    path.parent.mkdir(parents=True, exist_ok=True)  # root's: above the folder
-    return account_files.make_folder(path, mode)
+    try:
+        return account_files.make_folder(path, mode)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)  # root's: above the folder
+        return account_files.make_folder(path, mode)

@@ -20,6 +20,7 @@ from penstock.core.messages.orders import StartReplica
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.resources import Device, DeviceAsk
 from penstock.devices.installed import visibility
+from penstock.diskroom import is_nearly_full
 from penstock.engines.processes import account_files, run_as
 from penstock.engines.processes.accounts import UserAccount, account_of, hand_over, private
 from penstock.engines.processes.batches import batch_variables, make_told
@@ -54,13 +55,15 @@ _SHELL = starts.tool("sh") or "/bin/sh"
 class StartGate:
     """A process that waits to become the program. `open` lets it; `close` without it makes it leave."""
 
-    def __init__(self, pid: int, write_end: int, never_ran: Path) -> None:
+    def __init__(self, pid: int, write_end: int, never_ran: Path | None) -> None:
         self.pid = pid
         self._write_end, self._never_ran = write_end, never_ran
+        """`never_ran` is there already, where the gate could not be sure to make it."""
 
     def open(self) -> None:
-        with contextlib.suppress(OSError):
-            self._never_ran.unlink()  # root's: the job's folder
+        if self._never_ran is not None:
+            with contextlib.suppress(OSError):
+                self._never_ran.unlink()  # root's: the job's folder
         try:
             os.write(self._write_end, b"\n")
         except BrokenPipeError:
@@ -150,9 +153,11 @@ def gate(gated: Gated, account: UserAccount | None, output: int, handed: Mapping
         handed: variables that it finds in descriptor 4, where it runs as the agent does.
     Raises: OSError.
     """
-    memory = None
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    os.close(os.open(gated.never_ran, flags, 0o600))  # root's: the job's folder, or the node's
+    memory, made = None, None
+    if is_nearly_full(gated.never_ran.parent):
+        made = gated.never_ran
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        os.close(os.open(made, flags, 0o600))  # root's: the job's folder, or the node's
     read_end, write_end = os.pipe()
     try:
         if account is None:
@@ -184,7 +189,7 @@ def gate(gated: Gated, account: UserAccount | None, output: int, handed: Mapping
         for descriptor in (read_end, memory):
             if descriptor is not None:
                 os.close(descriptor)
-    return StartGate(pid, write_end, gated.never_ran)
+    return StartGate(pid, write_end, made)
 
 
 def _command(order: StartReplica, devices: int) -> tuple[str, ...]:
