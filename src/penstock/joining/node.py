@@ -151,7 +151,7 @@ def _state(files: NodeFiles) -> LinkState:
 def _runs(name: str, pid: int, state: LinkState) -> InvalidInput:
     where = f"of the server at {state.server}" if state.welcome else f"but not let in: {state.problem}"
     which = f" (process {pid})" if pid > 0 else ""
-    hint = "it goes on by itself; `penstock node join` with options changes what it offers, `penstock down` ends it"
+    hint = "nothing needs to be done; `penstock node join` with options changes what it offers, `penstock down` ends it"
     if not state.welcome:
         hint = "`penstock node join` takes a new bundle, or --servers HOST:PORT; `penstock down` ends the agent"
     return InvalidInput(f"this machine is node '{name}' already, {where}; its agent{which} runs", hint=hint)

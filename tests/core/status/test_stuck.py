@@ -298,7 +298,7 @@ def test_a_node_whose_disk_is_full_is_told_with_what_helps():
     w.report("n0", disk_problem="its disk is full: 0 B are free")
     text = "node n0 takes no work: its disk is full: 0 B are free"
     assert [(a.code, a.text, a.resolve) for a in alerts(w.state, w.now)] == [
-        ("node_disk", text, "free room where n0 has its data folder; it opens by itself")
+        ("node_disk", text, "free room where n0 has its data folder; it then opens automatically")
     ]
 
 

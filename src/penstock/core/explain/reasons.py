@@ -182,7 +182,7 @@ CONSTRAINTS: dict[str, Reason] = {
 
 ALERTS: dict[str, Reason] = {
     "log_disk": Reason("the log of the server cannot be written: nothing that happens is noted, nothing starts",
-                       "free room on its disk; it goes on by itself"),
+                       "free room on its disk; the server continues when it can write"),
     "token_made_for_you": Reason(
         "another user issued a token for the caller", "revoke it unless it was agreed"
     ),
@@ -212,7 +212,8 @@ ALERTS: dict[str, Reason] = {
     "node_closed": Reason("a node failed repeatedly", "look at the node, then open it"),
     "agent_version": Reason("a node's agent is of another version than the server, and is not replaced",
                             "install the server's version there, then: penstock node join"),
-    "node_disk": Reason("the disk of a node is full, or cannot be written", "free room there; it opens by itself"),
+    "node_disk": Reason("the disk of a node is full, or cannot be written",
+                        "free room there; the node then opens automatically"),
     "device_closed": Reason("devices of a node failed, or a user closed them",
                             "look at the node; penstock devices open NODE INDEX"),
     "gang_in_part": Reason("a gang holds part of what it needs", "a bug: please report it"),

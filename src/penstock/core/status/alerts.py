@@ -328,7 +328,8 @@ def _closed(state: State) -> Iterator[Alert]:
             yield _alert("node_closed", [], text, f"it opens when it passes its check; or: penstock drain {name} --off")
         elif node.draining and node.closed_by == AGENT:
             text = f"node {name} takes no work: {node.drain_reason}"
-            yield _alert("node_disk", [], text, f"free room where {name} has its data folder; it opens by itself")
+            resolve = f"free room where {name} has its data folder; it then opens automatically"
+            yield _alert("node_disk", [], text, resolve)
 
 
 def _kept_without_end(jobs: Mapping[JobId, Job], last: Plan | None) -> Iterator[Alert]:

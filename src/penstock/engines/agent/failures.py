@@ -22,7 +22,7 @@ class FailureLog:
         kind = (what, getattr(error, "errno", None))
         if kind not in self._seen:
             self._seen.add(kind)
-            log.error("failed, and goes on: %s", what, exc_info=error)
+            log.error("failed, is tried again: %s", what, exc_info=error)
 
     @contextlib.contextmanager
     def outlive(self, what: str, *, pause_s: float = 0.0) -> Iterator[None]:

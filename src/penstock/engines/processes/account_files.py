@@ -34,7 +34,7 @@ class TooLarge(OSError):
     """A tree has more entries, or is deeper, than is walked."""
 
 
-class Entry(NamedTuple):
+class TreeEntry(NamedTuple):
     """One entry of a tree; `path` is relative to it, '' for the tree itself."""
 
     path: str
@@ -125,22 +125,22 @@ def make_folder(path: Path, mode: int = 0o700, uid: int = -1, gid: int = -1) -> 
     return path
 
 
-def walk(tree: int, most: int = ENTRIES_MAX) -> Iterator[Entry]:
+def walk(tree: int, most: int = ENTRIES_MAX) -> Iterator[TreeEntry]:
     """Yield a tree and all that is in it, in the order of names, folders before what they hold.
 
     Raises: OSError, TooLarge where it has more than `most` entries or is deeper than `DEPTH_MAX`.
     """
     left = [most]
-    yield Entry("", os.fstat(tree))
+    yield TreeEntry("", os.fstat(tree))
     yield from _walked(tree, "", left, 0)
 
 
-def _walked(opened: int, path: str, left: list[int], depth: int) -> Iterator[Entry]:
+def _walked(opened: int, path: str, left: list[int], depth: int) -> Iterator[TreeEntry]:
     names = names_in(opened, left[0])
     left[0] -= len(names)
     for name in names:
         about = os.stat(name, dir_fd=opened, follow_symlinks=False)
-        yield Entry(f"{path}{name}", about)
+        yield TreeEntry(f"{path}{name}", about)
         if stat.S_ISDIR(about.st_mode):
             if depth == DEPTH_MAX:
                 raise TooLarge(errno.ELOOP, f"a tree is deeper than {DEPTH_MAX} folders")

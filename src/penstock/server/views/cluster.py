@@ -145,7 +145,7 @@ def version_alerts(others: Mapping[NodeName, str], elsewhere: Callable[[NodeName
 
 def log_alerts(problem: str, scope: Scope) -> list[Alert]:
     """Return the alert that the log cannot be written, where there is that problem, for those who see all."""
-    resolve = "free room where the server has its data folder, or its database; then it goes on by itself"
+    resolve = "free room where the server has its data folder, or its database: the server continues when it can write"
     return [Alert("log_disk", (), 0, problem, resolve)] if problem and scope.sees_all else []
 
 
