@@ -986,6 +986,7 @@ export type ImageAsk = {
   runtime?: "" | "apptainer" | "bubblewrap" | "charliecloud" | "podman";
   mounts?: Array<Mount>;
   among?: Array<string>;
+  folders?: Array<string>;
 };
 
 /** One file or folder that a job takes from elsewhere. */
