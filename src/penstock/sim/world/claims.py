@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from penstock.core.config.job import parse_request
 from penstock.core.messages.reports import NodeCheck
 from penstock.core.model import events as ev
-from penstock.core.model.cluster import CHECKED_BY, ClusterConfig
+from penstock.core.model.cluster import AGENT, CHECKED_BY, ClusterConfig
 from penstock.core.model.ids import JobId, NodeName, TenantName
 from penstock.sim.world.clients import Clients
 from penstock.sim.world.ground import Ground
@@ -77,6 +77,8 @@ class Claims:
                     self._world.probe("claims_cleared" if event.passed else "claims_confirmed")
                     (failed.discard if event.passed else failed.add)(event.node)
                     shut -= {event.node} if event.passed else set()
+                case ev.NodeDrainChanged() if event.by == AGENT:
+                    pass  # for its full disk: what was claimed and counted before stays so
                 case ev.NodeDrainChanged() if not event.draining:
                     for known in (closed, failed, shut):
                         known.discard(event.node)
