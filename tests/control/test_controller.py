@@ -82,6 +82,16 @@ def test_an_idle_controller_notices_within_the_margin_that_its_term_has_ended():
         old.handle(msg.TimePassed())
 
 
+def test_whether_it_leads_still_is_asked_of_the_log_whenever_that_is_to_be_confirmed():
+    old = Rig("a")
+    old.handle(msg.TimePassed())
+    assert old.handle(msg.ConfirmLead()).replies == (msg.Done(),)
+    Rig(store=old.store, clock=old.clock)
+    old.handle(msg.TimePassed())
+    with pytest.raises(StaleEpoch):
+        old.handle(msg.ConfirmLead())
+
+
 def test_a_broken_invariant_is_never_committed():
     rig = Rig("a")
     before = list(rig.store.records)

@@ -270,6 +270,7 @@ def test_a_service_stands_by_until_it_has_the_seat_and_leads_then():
     service = ControlService(
         other, leader.store, Nothing(), Machine(), on_fault=faults.append, seat=seats, on_lead=led.set
     )
+    assert service.shares_log
     service.start()
     replies: queue.SimpleQueue[msg.Reply] = queue.SimpleQueue()
     try:

@@ -327,6 +327,9 @@ class Controller:
             case msg.Alive():
                 self.leases.prolong(request.nodes, self._lease_ends_ms(), self._clock.monotonic_ms())
                 return msg.Done()
+            case msg.ConfirmLead():
+                self._confirmed_ms = -self.state.config.settings.lease_margin_ms  # it is due, then
+                return msg.Done()
             case msg.TimePassed():
                 self._time_passed(tx)
                 return msg.Done()

@@ -114,6 +114,10 @@ class Alive(msgspec.Struct, frozen=True):
     nodes: tuple[tuple[NodeName, Incarnation], ...]
 
 
+class ConfirmLead(msgspec.Struct, frozen=True):
+    """Nothing: it is answered once the log has said that this server still leads."""
+
+
 class TimePassed(msgspec.Struct, frozen=True):
     """Check limits and leases."""
 
@@ -170,6 +174,7 @@ Request = (
     | Hello
     | NodeReport
     | Alive
+    | ConfirmLead
     | TimePassed
     | CommitPlan
     | TakeImage
@@ -186,7 +191,7 @@ Request = (
 OfOne = Cancel | AskCheckpoint | Drain | ChangeDevice | ChangeJobs
 OF_ONE = (Cancel, AskCheckpoint, Drain, ChangeDevice, ChangeJobs)
 """Requests that can name the version of the job or node which they were decided on."""
-FROM_NODES = (Hello, NodeReport, Alive)
+FROM_NODES = (Hello, NodeReport, Alive, ConfirmLead)
 """Requests that go before all others: leases depend on them."""
 
 

@@ -65,8 +65,8 @@ async def follow_cluster(
         shadow: other schedulers decide: nothing is ever written, and no queues are read.
     """
     queues = Where(access.namespace, queue_config) if queue_config else None
-    async with Client(access, read_only=shadow) as client:
-        jobs = PodJobs(service)
+    jobs = PodJobs(service)
+    async with Client(access, read_only=shadow, leads=jobs.leads) as client:
         engine = ShadowEngine(client, jobs) if shadow else KubernetesEngine(client, jobs, queues=queues)
         started(engine)
         await engine.run()
@@ -78,6 +78,9 @@ class Service(Protocol):
     controller: Controller
     clock: Clock
     policies: Policies | None
+
+    @property
+    def shares_log(self) -> bool: ...
 
     def ask(self, request: msg.Request, on_reply: OnReply | None = None, caller: Submitter = SERVER) -> None: ...
 
@@ -100,6 +103,9 @@ class PodJobs:
         self._seen: dict[JobId, tuple[Job, Seen]] = {}
         """What was said of jobs that have not changed since."""
         self._explaining = ThreadPoolExecutor(1, thread_name_prefix="penstock-outlook")
+        self._confirmed: asyncio.Event | None = None
+        """Is set by the next answer that this server leads; None: nobody waits for it."""
+        self._confirming = False
 
     def on_hello(self, spec: NodeSpec, incarnation: Incarnation, session: NodeSession) -> None:
         self._service.on_hello(spec, incarnation, session)
@@ -203,6 +209,36 @@ class PodJobs:
 
     def identity(self) -> str:
         return self._service.controller.state.identity.cluster
+
+    def term(self) -> str:
+        return f"{self.identity()}.{self._service.controller.epoch}"
+
+    async def leads(self) -> None:
+        """Return once it is certain that this server led after the call; never where another one leads by then."""
+        if self._service.shares_log:
+            confirmed = self._confirmed = self._confirmed or asyncio.Event()
+            if not self._confirming:
+                self._confirm()
+            await confirmed.wait()
+
+    def _confirm(self) -> None:
+        """Ask the log for all who wait by now: those who come later need a later answer."""
+        confirmed, self._confirmed = self._confirmed, None
+        self._confirming = confirmed is not None
+        if confirmed is None:
+            return
+
+        def told(reply: msg.Reply) -> None:
+            if isinstance(reply, msg.Done):
+                confirmed.set()
+                self._confirm()
+            else:
+                busy()
+
+        def busy() -> None:
+            self._loop.call_later(BUSY_S, self._ask, msg.ConfirmLead(), told, SERVER, busy)
+
+        self._ask(msg.ConfirmLead(), told, SERVER, busy)
 
     def live(self) -> Iterable[LiveJob]:
         for job in tuple(self._service.controller.state.jobs.values()):

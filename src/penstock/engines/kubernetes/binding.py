@@ -7,7 +7,7 @@ once, to that very pod, and a restart sees whose it is. A lost answer is settled
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from penstock.core.messages.reports import ReplicaKey
@@ -20,10 +20,11 @@ from penstock.engines.kubernetes.names import (
     CLUSTER_ANNOTATION,
     DEVICES_ANNOTATION,
     REPLICA_ANNOTATION,
+    TERM_ANNOTATION,
     WITHDRAWN_ANNOTATION,
 )
 from penstock.engines.kubernetes.objects.answers import Status
-from penstock.engines.kubernetes.objects.common import Metadata, Wire, timestamp
+from penstock.engines.kubernetes.objects.common import Metadata, Wire, as_known, timestamp
 from penstock.engines.kubernetes.objects.pods import Pod
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ PREEMPTED = "PreemptionByScheduler"
 WITHDRAWN, GONE = "its start was withdrawn", "it is gone"
 
 
-def _always() -> bool:
+def always() -> bool:
     return True
 
 
@@ -52,7 +53,7 @@ class Binder:
 
     Args:
         wrote: gets each pod that was read, or changed, by the way.
-        identity: gives the identity of the log in which was decided.
+        identity: gives the identity of the log in which was decided; `term`: what this life of the server is called.
     """
 
     def __init__(
@@ -60,13 +61,14 @@ class Binder:
         client: Client,
         wrote: Callable[[Pod], None],
         identity: Callable[[], str] = str,
+        term: Callable[[], str] = str,
         draw: random.Random | None = None,
     ) -> None:
-        self._client, self._wrote, self._identity = client, wrote, identity
+        self._client, self._wrote, self._identity, self._term = client, wrote, identity, term
         self._draw = draw or random.Random()  # noqa: S311 - spreads requests in time
 
     async def bind(
-        self, pod: Pod, node: NodeName, key: ReplicaKey, devices: tuple[int, ...], wanted: Callable[[], bool] = _always
+        self, pod: Pod, node: NodeName, key: ReplicaKey, devices: tuple[int, ...], wanted: Callable[[], bool] = always
     ) -> str:
         """Bind the pod to the node as this replica. Returns: '' once it is bound, else why it never will be.
 
@@ -107,24 +109,33 @@ class Binder:
 
     async def _withdrawn(self, pod: Pod, node: NodeName, claims: Mapping[str, str]) -> str:
         """Give up a start of which a Binding may still be on its way: a pod that has changed is not bound by it."""
-        meta = pod.metadata
-        body = {"metadata": {"uid": meta.uid, "annotations": {WITHDRAWN_ANNOTATION: claims[REPLICA_ANNOTATION]}}}
-        number = 0
+        found = await self._marked(pod, {WITHDRAWN_ANNOTATION: claims[REPLICA_ANNOTATION]})
+        outcome = _outcome(pod, found, node, claims) if found is not None else GONE
+        return WITHDRAWN if outcome is None else outcome
+
+    async def fence(self, pods: Iterable[Pod]) -> None:
+        """Let Bindings of these pods fail that a former leader, or a former life of this one, may have on their way."""
+        mark = {TERM_ANNOTATION: self._term()}
+        await asyncio.gather(*(self._marked(pod, mark) for pod in pods))
+
+    async def _marked(self, pod: Pod, annotations: Mapping[str, str]) -> Pod | None:
+        """Annotate a pod, however long that takes. Returns: the pod as it is then; None where it is gone."""
+        meta, number = pod.metadata, 0
+        body = {"metadata": {"uid": meta.uid, "annotations": annotations}}
         while True:
             try:
                 found = await self._client.patch(PODS.path(meta.namespace, meta.name), body, Pod)
             except Missing:
-                return GONE
+                return None
             except KubernetesError:
                 again = await self._again(pod)
                 if again is not None and again.metadata.uid != meta.uid:
-                    return GONE
+                    return None
                 await asyncio.sleep(self._wait_s(number))
                 number += 1
                 continue
             self._wrote(found)
-            outcome = _outcome(pod, found, node, claims)
-            return WITHDRAWN if outcome is None else outcome
+            return found
 
     def claims(self, key: ReplicaKey, devices: tuple[int, ...]) -> dict[str, str]:
         """Return what is written on a pod that becomes a replica."""
@@ -175,7 +186,7 @@ class Binder:
 
     async def _evict(self, pod: Pod, grace_s: int, *, try_only: bool = False) -> None:
         meta = pod.metadata
-        wanted = {"uid": meta.uid} if try_only else {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        wanted = {"uid": meta.uid} if try_only else as_known(meta)
         options: dict[str, Any] = {"gracePeriodSeconds": grace_s, "preconditions": wanted}
         if try_only:
             options["dryRun"] = ["All"]
@@ -226,10 +237,12 @@ class Binder:
         await self._set_suspended(workload, suspended=True)
 
     async def _set_suspended(self, workload: Workload, *, suspended: bool) -> str:
-        body = {"metadata": {"uid": workload.uid}, "spec": {"suspend": suspended}}
+        mark = {"metadata": {"uid": workload.uid, "annotations": {TERM_ANNOTATION: self._term()}}}
         problem = ""
         for number in range(TRIES_MAX):
             try:
+                marked = await self._client.patch(workload.path(), mark, AnyWorkload)
+                body = {"metadata": as_known(marked.metadata), "spec": {"suspend": suspended}}
                 await self._client.patch(workload.path(), body, AnyWorkload)
                 return ""
             except (Busy, Conflict, Unavailable) as error:
@@ -251,8 +264,7 @@ def _binding(meta: Metadata, node: NodeName, annotations: Mapping[str, str]) -> 
         "metadata": {
             "name": meta.name,
             "namespace": meta.namespace,
-            "uid": meta.uid,
-            "resourceVersion": meta.resource_version,
+            **as_known(meta),
             "annotations": annotations,
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},

@@ -93,8 +93,8 @@ class KubernetesEngine:
         self._avoiding = Avoiding(self._gangs, self._judging, self.standing)
         wrote, identity = self.pods.wrote, server.identity
         maker = Maker(client, self.view.elastic_jobs, self.pods.objects, wrote, identity, draw)
-        binder = Binder(client, wrote, identity, draw)
-        self.placing = Placing(server, self.standing, self._gangs, binder, self._judging, maker)
+        self._binder = Binder(client, wrote, identity, server.term, draw)
+        self.placing = Placing(server, self.standing, self._gangs, self._binder, self._judging, maker)
         self._saying = Saying(client, self._gangs, server, wrote)
         self._nominating = Nominating(client, server, self._gangs, self.pods.objects, wrote)
         self._telling = Telling(client, self._gangs, server, self._saying, self.view.elastic_jobs)
@@ -115,6 +115,9 @@ class KubernetesEngine:
         )
         self._at: dict[str, NodeName] = {}
         """The node whose load each pod is part of."""
+        self._former: set[str] = set()
+        """Gangs that hold places in the log as it was when the engine began."""
+        self._whole, self._fenced = asyncio.Event(), False
         self._asked: dict[JobId, GangAsk] = {}
         """What jobs ask for that were in the log already when the engine began."""
         self._finished: dict[ReplicaKey, Pod] = {}
@@ -152,7 +155,8 @@ class KubernetesEngine:
         self._loop = asyncio.get_running_loop()
         for job in self._server.live():
             self._adopt(job)
-        works = [self.nodes.run(), self.pods.run(), self.view.run(), self.volumes.run(), self.devices.run(),
+        works = [self.nodes.run(), self.pods.run(), self.view.run(), self.volumes.run(),
+                 self.devices.run(lambda: self.standing.begun), self._fence(),
                  self.standing.report(), self.standing.stand(), self._settle(), self._again(), self._saying.run(),
                  self._telling.run(), self._applying.run(),
                  self._nominating.run(lambda: self.standing.begun)]  # fmt: skip
@@ -200,6 +204,8 @@ class KubernetesEngine:
             slot.node, slot.devices = place.node, place.devices
             if place.started:
                 slot.key = place.key  # an order to start the others comes again
+        if job.places:
+            self._former.add(job.gang)
         self._gangs.adopt(gang, job.job_id)
         self._asked[job.job_id] = job.ask
         self._budgets.adopt(job.job_id, job.protected)
@@ -209,6 +215,9 @@ class KubernetesEngine:
         whole = self.nodes.whole and self.pods.whole and self.view.whole
         whole = whole and self.volumes.view.whole and self.devices.view.whole
         if self.standing.begun or not whole:
+            return
+        self._whole.set()
+        if not self._fenced:
             return
         self.standing.begun = self._beginning = True
         for pod in self.pods.objects.values():
@@ -239,6 +248,22 @@ class KubernetesEngine:
         self._beginning = False
         self.standing.begin()
 
+    async def _fence(self) -> None:
+        """Let Bindings fail that a former leader has on their way, before anything is reported or begun.
+
+        Which of a gang's pods it has bound to which place is not known: that of any pod may be on its way.
+        """
+        await self._whole.wait()
+        await self._binder.fence(filter(self._may_be_bound, tuple(self.pods.objects.values())))
+        self._fenced = True
+        self.begin()
+
+    def _may_be_bound(self, pod: Pod) -> bool:
+        if pod.spec.scheduler_name != SCHEDULER or pod.spec.node_name or pod.over:
+            return False
+        own, meta = f"{pod.metadata.namespace}/{self._gang_name(pod)}", pod.metadata
+        return not self._former.isdisjoint((own, f"{own}/{meta.name}", f"{meta.namespace}/pod/{meta.name}"))
+
     # What the cluster says.
 
     def node_gone(self, name: NodeName) -> None:
@@ -255,6 +280,8 @@ class KubernetesEngine:
         self.volumes.pod_changed(pod)
         self.devices.pod_changed(pod)
         self._stand(pod, ours=ours)
+        if ours:
+            self._nominating.pod_changed(pod)
         if not ours or pod.over or pod.leaving:
             self._offers.drop(pod)
             gang = self._gangs.take(pod)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from penstock.core.model.ids import NodeName
 from penstock.engines.kubernetes.api.client import Client
-from penstock.engines.kubernetes.api.errors import KubernetesError
-from penstock.engines.kubernetes.asks import SCHEDULER
+from penstock.engines.kubernetes.api.errors import Conflict, KubernetesError
 from penstock.engines.kubernetes.binding import PODS
 from penstock.engines.kubernetes.gangs.registry import Gangs
+from penstock.engines.kubernetes.objects.common import as_known
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.server import Server
 from penstock.engines.kubernetes.tasks import Tasks
@@ -59,14 +59,16 @@ class Nominating:
         try:
             while not begun():
                 await asyncio.sleep(LOOK_S)
-            for key, pod in self._pods.items():  # nominated before a restart
-                if pod.spec.scheduler_name == SCHEDULER and pod.status.nominated_node_name:
-                    self._nominated[key] = 0.0
             while True:
                 self._look(asyncio.get_running_loop().time())
                 await asyncio.sleep(LOOK_S)
         finally:
             self._tasks.cancel()
+
+    def pod_changed(self, pod: Pod) -> None:
+        """Note a pod of ours that is nominated: by whom, and for whom others leave, is looked at."""
+        if pod.status.nominated_node_name and not pod.spec.node_name:
+            self._nominated.setdefault((pod.metadata.namespace, pod.metadata.name), 0.0)
 
     def _look(self, now_s: float) -> None:
         wanted, writes = dict(self._wanted()), list[tuple[tuple[str, str], NodeName | None]]()
@@ -111,10 +113,12 @@ class Nominating:
 
     async def _patch(self, key: tuple[str, str], pod: Pod, node: NodeName | None) -> None:
         meta = pod.metadata
-        body = {"metadata": {"uid": meta.uid}, "status": {"nominatedNodeName": node}}
+        body = {"metadata": as_known(meta), "status": {"nominatedNodeName": node}}
         try:
             self._wrote(await self._client.patch(PODS.path(*key, "status"), body, Pod, "strategic"))
             self._refused.pop(key, None)
+        except Conflict:
+            pass  # the next look sees what it is by now
         except KubernetesError as error:
             log.info("a nomination could not be written", extra={"pod": pod.key, "problem": error.message})
             first_s, longest_s = REFUSED_S

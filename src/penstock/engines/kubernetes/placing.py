@@ -143,7 +143,7 @@ class Placing:
         assert slot.key is not None, "a place is held before a pod is bound to it"
         self._together.begin(gang, slot.key)
         on.binding[slot.key] = self._judging.sums_of(pod)
-        self._tasks.begin(self._bind(gang, on, slot, pod))
+        self._tasks.begin(self._bind(gang, on, slot, slot.key, pod))
 
     def _hold_place(self, on: OnNode, slot: Slot, order: StartReplica) -> None:
         slot.key, slot.node, slot.devices, slot.waits = order.key, on.name, order.devices, False
@@ -243,9 +243,7 @@ class Placing:
         else:
             self._give_up(slot, why)
 
-    async def _bind(self, gang: Gang, on: OnNode, slot: Slot, pod: Pod) -> None:
-        key = slot.key
-        assert key is not None, "a place is held before a pod is bound to it"
+    async def _bind(self, gang: Gang, on: OnNode, slot: Slot, key: ReplicaKey, pod: Pod) -> None:
         self._binding.add(key)
         try:
             problem = await self._bind_with_claims(gang, on, slot, key, pod)

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 from penstock.core.model.ids import JobId
 from penstock.engines.kubernetes.amounts import BadAmount, pod_sums
 from penstock.engines.kubernetes.api.client import Client
-from penstock.engines.kubernetes.api.errors import KubernetesError
+from penstock.engines.kubernetes.api.errors import Conflict, KubernetesError
 from penstock.engines.kubernetes.binding import PODS
 from penstock.engines.kubernetes.events import EVENTS, TEXT_MAX, event
 from penstock.engines.kubernetes.gangs.gang import Gang, GangId, Refused
 from penstock.engines.kubernetes.gangs.registry import Gangs
 from penstock.engines.kubernetes.nodes import device_names
 from penstock.engines.kubernetes.objects.answers import AnyObject
-from penstock.engines.kubernetes.objects.common import Metadata, timestamp
+from penstock.engines.kubernetes.objects.common import Metadata, as_known, timestamp
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.server import Outlook, Server
 from penstock.engines.kubernetes.tasks import Tasks
@@ -92,10 +92,13 @@ class Saying:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._look())
-            for _ in range(WRITES_AT_A_TIME):
-                group.create_task(self._write())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._look())
+                for _ in range(WRITES_AT_A_TIME):
+                    group.create_task(self._write())
+        finally:
+            self._events.cancel()
 
     async def _write(self) -> None:
         while True:
@@ -112,9 +115,15 @@ class Saying:
         since = {} if known else {"lastTransitionTime": timestamp()}
         condition = {"type": "PodScheduled", "status": "False", "reason": said.reason, "message": said.text, **since}
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "status")
-        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
+        body = {"metadata": as_known(pod.metadata), "status": {"conditions": [condition]}}
         try:
-            self._wrote(await self._client.patch(path, body, Pod, "strategic"))
+            try:
+                self._wrote(await self._client.patch(path, body, Pod, "strategic"))
+            except Conflict:
+                found = await self._client.get(path.removesuffix("/status"), Pod)
+                if found.metadata.uid != pod.metadata.uid or found.spec.node_name:
+                    raise
+                self._due.setdefault(pod.key, (found, said))
         except KubernetesError as error:
             if self._said.get(pod.key) == said:
                 del self._said[pod.key]

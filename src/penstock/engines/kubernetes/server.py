@@ -83,6 +83,10 @@ class Server(NodeServer, Protocol):
         """Return the identity of the log."""
         ...
 
+    def term(self) -> str:
+        """Return what no other life of a server is called that has led with the log."""
+        ...
+
     def live(self) -> Iterable[LiveJob]:
         """Return the jobs of all gangs; asked once, at the start."""
         ...

@@ -33,7 +33,7 @@ class Checks:
     """Follows a store.
 
     Args:
-        excused: whether a leader that was replaced may still write, without knowing.
+        excused: whether a workload may be suspended by a leader that was replaced: of budgets it knew what was then.
     """
 
     def __init__(
@@ -84,8 +84,7 @@ class Checks:
 
     def _bound(self, pod: Object) -> None:
         name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
-        late = self._now_s() - self._disturbed_s.get(node, -LATE_S) < LATE_S
-        if late or self._excused():
+        if self._now_s() - self._disturbed_s.get(node, -LATE_S) < LATE_S:
             return
         short = short_of(self._store, pod)
         if short:

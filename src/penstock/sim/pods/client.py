@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -12,7 +12,7 @@ from penstock.engines.kubernetes.api.client import Client, Method, refusal
 from penstock.engines.kubernetes.api.credentials import Access, FixedToken
 from penstock.engines.kubernetes.api.errors import Unavailable
 from penstock.sim.apiserver.refusals import Refused
-from penstock.sim.apiserver.requests import Api, Request
+from penstock.sim.apiserver.requests import Answer, Api, Request
 
 ERRORS = (409, 429, 500, 503, 504)
 
@@ -35,17 +35,27 @@ class Trouble(NamedTuple):
 CALM = Trouble()
 
 
+def never(_: str) -> bool:
+    return False
+
+
 class MemoryClient(Client):
     """Asks an `Api` in the same loop.
 
     Args:
         going: while it is not set nothing is sent: the process stands still.
+        leads: as that of a client.
     """
 
-    def __init__(self, api: Api, draw: random.Random, going: asyncio.Event) -> None:
-        super().__init__(Access("http://memory", FixedToken()))
+    def __init__(
+        self, api: Api, draw: random.Random, going: asyncio.Event, leads: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        super().__init__(Access("http://memory", FixedToken()), leads=leads)
         self._api, self._draw, self._going = api, draw, going
         self.trouble = CALM
+        self.hold: Callable[[str], bool] = never
+        """Says of each write, such as `POST /path`, whether it stays on its way until the process goes on, even where
+        that has ended meanwhile."""
 
     async def __aenter__(self) -> "MemoryClient":
         return self
@@ -53,14 +63,8 @@ class MemoryClient(Client):
     async def __aexit__(self, *_: object) -> None:
         """Nothing is open."""
 
-    async def request(
-        self,
-        method: Method,
-        path: str,
-        *,
-        body: object = None,
-        query: Mapping[str, str] | None = None,
-        content: str = "application/json",
+    async def _answered(
+        self, method: Method, path: str, body: object, query: Mapping[str, str] | None, content: str
     ) -> bytes:
         sent = b"" if body is None else msgspec.json.encode(body)
         async with self._turns:
@@ -69,7 +73,9 @@ class MemoryClient(Client):
             if method != "GET" and self._draw.random() < trouble.refused:
                 status = self._draw.choice(ERRORS)
                 raise refusal(status, b'{"message":"a fault of the simulator"}', f"{method} {path}")
-            answer = self._api.answer(Request(method, path, query or {}, sent, content))
+            request = Request(method, path, query or {}, sent, content)
+            held = method != "GET" and self.hold(f"{method} {path}")
+            answer = await asyncio.shield(self._arrives(request)) if held else self._api.answer(request)
             told = json.dumps(answer.body).encode()
             await self._wait()
             if self._draw.random() < trouble.lost:
@@ -77,6 +83,10 @@ class MemoryClient(Client):
             if answer.status >= 400:
                 raise refusal(answer.status, told, f"{method} {path}", answer.retry_after)
             return told
+
+    async def _arrives(self, request: Request) -> Answer:
+        await self._going.wait()
+        return self._api.answer(request)
 
     async def _wait(self) -> None:
         await asyncio.sleep(self._draw.random() * self.trouble.latency_s)

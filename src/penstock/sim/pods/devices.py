@@ -84,7 +84,7 @@ class DeviceChecks:
     """Follows the claims of a store.
 
     Args:
-        excused: whether a leader that was replaced may still write, without knowing.
+        excused: whether a leader that was replaced may still give devices out: nobody is bound with what is double.
         found: gets each violation.
     """
 
@@ -104,16 +104,20 @@ class DeviceChecks:
                 for text in (*twice_allocated(self._store), *self._too_many_parts()):
                     if text not in self._double_since_s:
                         self._found(text)
-        if change.kind.plural == "pods" and change.old is not None:
-            bound = change.new["spec"].get("nodeName") and not change.old["spec"].get("nodeName")
-            if bound and change.new["spec"].get("schedulerName") == SCHEDULER:
+        if change.kind.plural == "pods" and change.old is not None and change.type != "DELETED":
+            if not change.old["spec"].get("nodeName"):
                 self._bound(change.new)
+        elif change.kind.plural == "resourceclaims" and change.type != "DELETED":
+            for pod in self._store.all_of("pods").values():
+                self._bound(pod)
 
     def _bound(self, pod: Object) -> None:
-        """Check that a pod has its claims, on its node, when it is bound."""
-        trouble = trouble_with(self._store, pod)
-        if trouble and not self._excused():
-            self._found(f"pod {pod['metadata']['name']} was bound, but {trouble}")
+        """Check that a pod has its claims from its Binding to its end."""
+        bound = pod["spec"].get("nodeName") and pod["status"]["phase"] not in OVER
+        ours = pod["spec"].get("schedulerName") == SCHEDULER
+        trouble = trouble_with(self._store, pod) if bound and ours else ""
+        if trouble:
+            self._found(f"pod {pod['metadata']['name']} is bound, but {trouble}")
 
     def _too_many_parts(self) -> Iterator[str]:
         used: dict[str, int] = {}

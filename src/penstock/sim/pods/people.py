@@ -201,6 +201,13 @@ class People:
             if with_grace in self._store.all_of("jobs"):
                 self._store.delete(self._store.kind("batch", "jobs"), with_grace)
 
+    def delete_beside(self, name: str) -> None:
+        """Delete another pod of a pod's gang, for which it would have to wait."""
+        for pods in self.gangs.values():
+            others = [one for one in pods if one != name and ("default", one) in self._store.all_of("pods")]
+            if name in pods and others:
+                self._store.delete(self._store.kind("", "pods"), ("default", others[0]), 1)
+
     def change(self) -> None:
         """Delete a pod that waits, and create another one of its name that asks for more."""
         waiting = [

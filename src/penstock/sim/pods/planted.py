@@ -9,11 +9,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from penstock.control.pods import PodJobs
 from penstock.core.model.cluster import OthersLoad
 from penstock.engines.kubernetes import asks, binding, budgets, judging, nodes, onnode, placing, selectors, sessions
 from penstock.engines.kubernetes.api.errors import KubernetesError
 from penstock.engines.kubernetes.api.reflector import Reflector
-from penstock.engines.kubernetes.devices import kind
+from penstock.engines.kubernetes.devices import kind, writing
 from penstock.engines.kubernetes.devices.use import Use
 from penstock.engines.kubernetes.engine import KubernetesEngine
 from penstock.engines.kubernetes.gangs.gang import Gang
@@ -79,6 +80,14 @@ def _given_up_at_once(real: Callable[..., Any]) -> Callable[..., Any]:
         return ""
 
     return bind
+
+
+def _of_any_version(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda meta: {"uid": meta.uid}
+
+
+async def _at_once_sure(*_: Any) -> None:
+    """Nothing is asked, or waited for."""
 
 
 def _over_once_asked(real: Any) -> Any:
@@ -149,6 +158,18 @@ PLANTED_BUGS: dict[str, Bug] = {
     "devices_given_twice": Bug(
         "a device that a claim has counts as free (kubernetes#136269)",
         (Patch(Use, "taken", always(False)), Patch(Use, "touched", always(False))),
+    ),
+    "written_unasked": Bug(
+        "a leader that was replaced, and does not know it, goes on to write",
+        (Patch(PodJobs, "leads", lambda _: _at_once_sure),),
+    ),
+    "former_bindings_not_fenced": Bug(
+        "a Binding of a former leader that is on its way counts as never sent",
+        (Patch(binding.Binder, "fence", lambda _: _at_once_sure),),
+    ),
+    "claims_of_any_version": Bug(
+        "a claim is written without the version that was decided about",
+        (Patch(writing, "as_known", _of_any_version),),
     ),
     "gangs_in_part": Bug(
         "a gang is placed before all its pods are there",

@@ -42,6 +42,8 @@ class LoopClock:
 class PodServer:
     """One life of a server. It is what `ControlService` is to the engine."""
 
+    shares_log = True
+
     def __init__(
         self,
         api: Api,
@@ -58,14 +60,15 @@ class PodServer:
         self.policies: Policies | None = None
         self.controller = Controller(disk, self.clock, name=f"server-{number}", shadow=shadow)
         self.controller.open(config if number == 1 else None)
-        self._going = asyncio.Event()
-        self._going.set()
-        self.client = MemoryClient(api, random.Random(rng.random()), self._going)
+        self._going, self._deciding = asyncio.Event(), asyncio.Event()
+        self.resume()
+        jobs = PodJobs(self)
+        self.client = MemoryClient(api, random.Random(rng.random()), self._going, jobs.leads)
         self._inbox: list[tuple[msg.Request, OnReply | None]] = []
         self._news = asyncio.Event()
         self._planner, self._planning = PlanChooser(), False
         made = ShadowEngine if shadow else KubernetesEngine
-        self.engine: KubernetesEngine | ShadowEngine = made(self.client, PodJobs(self), random.Random(rng.random()))
+        self.engine: KubernetesEngine | ShadowEngine = made(self.client, jobs, random.Random(rng.random()))
         self._task = asyncio.get_running_loop().create_task(self._run())
         self.fault: BaseException | None = None
         """What ended it, beside a crash."""
@@ -79,9 +82,12 @@ class PodServer:
 
     def pause(self) -> None:
         self._going.clear()
+        self._deciding.clear()
 
-    def resume(self) -> None:
+    def resume(self, *, decides_in_s: float = 0.0) -> None:
+        """Go on; the thread that commits, and finds that another leads, does so later."""
         self._going.set()
+        asyncio.get_running_loop().call_later(decides_in_s, self._deciding.set)
 
     async def _run(self) -> None:
         try:
@@ -105,7 +111,7 @@ class PodServer:
         while True:
             await self._news.wait()
             await asyncio.sleep(self._rng.random() * 0.01)
-            await self._going.wait()
+            await self._deciding.wait()
             self._news.clear()
             group, self._inbox = self._inbox[:64], self._inbox[64:]
             if group:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from penstock.core.state import invariants
 from penstock.engines.kubernetes import avoiding, binding, engine, placing, sessions, settling, stops
 from penstock.engines.kubernetes.api import reflector
 from penstock.engines.kubernetes.devices import tidying, writing
+from penstock.engines.kubernetes.tasks import Tasks
 from penstock.engines.kubernetes.volumes import beyond, enough, getting
 from penstock.sim.apiserver.controllers import Controllers, Kubelets, short_of
 from penstock.sim.apiserver.kinds import bind
@@ -23,7 +25,7 @@ from penstock.sim.apiserver.requests import Api
 from penstock.sim.apiserver.selecting import Object
 from penstock.sim.pods import devices
 from penstock.sim.pods.checks import GPU, Checks
-from penstock.sim.pods.client import CALM, Trouble
+from penstock.sim.pods.client import CALM, Trouble, never
 from penstock.sim.pods.devices import DeviceChecks
 from penstock.sim.pods.disks import Disks
 from penstock.sim.pods.loop import run
@@ -35,6 +37,14 @@ SAFETY_S, DRAINED_S = 14.0, 600.0
 """Faults end after the first; everything has ended after the second."""
 STEP_S = 0.2
 """Kubelets, controllers and the other scheduler look this often."""
+WRITES = (
+    *("/binding$",) * 5, "/eviction$", "/resourceclaims/", "/resourceclaims/.*/status$", "PATCH .*/pods/[^/]*$",
+    "/pods/.*/status$", "PATCH .*/jobs/", "POST .*/pods$", "DELETE .*/pods/", "/elasticjobs/.*/status$",
+    "/persistentvolume", "",
+)  # fmt: skip
+"""Writes of the engine by kind, as requests: the next one of a kind is held."""
+HELD_SHARE = 0.6
+"""Of servers of which a write is held."""
 VIOLATIONS_MAX = 5
 INVARIANTS_SHARE = 0.1
 PACE: tuple[tuple[Any, str, float], ...] = (
@@ -76,6 +86,8 @@ class PodWorld:
         self.config = _config(self.rng)
         self.server: PodServer | None = None
         self._old: list[PodServer] = []
+        self._held, self._held_until_s = Tasks(), 0.0
+        """What a server that is gone had on its way arrives before."""
         self._servers = 0
         self.trouble = CALM
         self.probes: dict[str, int] = {}
@@ -139,7 +151,7 @@ class PodWorld:
         self.trouble = CALM
         for server in (self.server, *self._old):
             if server is not None:
-                server.client.trouble = CALM
+                server.client.trouble, server.client.hold = CALM, never
                 server.resume()
         if len(self.store.all_of("nodes")) < 2:
             self.add_node()
@@ -200,6 +212,8 @@ class PodWorld:
         rng = random.Random(self.rng.random())
         self.server = self.make_server(rng)
         self.server.client.trouble = self.trouble
+        if self.rng.random() < HELD_SHARE and self.now_s() < SAFETY_S:
+            self.hold_write()
 
     def make_server(self, rng: random.Random) -> PodServer:
         return PodServer(self.api, self.disk, self.config, self._servers, rng, self._after_commit)
@@ -210,7 +224,7 @@ class PodWorld:
                 self.checks.violations.append(f"{found.promise}: {found.detail}")
 
     def _stale_leads(self) -> bool:
-        return any(server.alive for server in self._old)
+        return any(server.alive for server in self._old) or self.now_s() < self._held_until_s
 
     # The cluster.
 
@@ -309,7 +323,37 @@ class PodWorld:
         await asyncio.sleep(self.rng.uniform(0.0, 1.0))
         self.start_server()
         await asyncio.sleep(self.rng.uniform(0.0, 3.0))
-        old.resume()
+        old.resume(decides_in_s=self.rng.uniform(0.0, 2.0))
+
+    def hold_write(self) -> None:
+        """A write is on its way while its sender stands still, or falls, and another leads; it arrives after that."""
+        old, wanted = self.server, re.compile(self.rng.choice(WRITES))
+
+        def hold(write: str) -> bool:
+            assert old is not None
+            if not wanted.search(write):
+                return False
+            self.probe("write_held")
+            old.client.hold = never
+            old.pause()
+            self._held.begin(self._goes_on(old, write))
+            return True
+
+        if old is not None:
+            old.client.hold = hold
+
+    async def _goes_on(self, old: PodServer, write: str) -> None:
+        await asyncio.sleep(self.rng.uniform(0.0, 1.0))
+        if old is self.server:
+            self._old.append(old)
+            if self.rng.random() < 0.5:
+                old.kill()
+            self.start_server()
+        if write.endswith("/binding"):
+            self.people.delete_beside(write.split("/")[-2])
+        await asyncio.sleep(self.rng.uniform(0.0, 5.0))
+        self._held_until_s = self.now_s() + STEP_S
+        old.resume(decides_in_s=self.rng.uniform(0.0, 2.0))
 
     async def rough(self) -> None:
         """Let requests fail, answers get lost, watches be cut, for a while."""

@@ -6,7 +6,7 @@ what they still need; writes are not, for the caller has to know whether one was
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -95,6 +95,8 @@ class Client:
         connections: requests at a time; others wait for one of them to end. Watches come on top.
         agent: how the requests name this program in the server's audit log.
         read_only: nothing but reads is ever sent.
+        leads: returns once it is certain that this program led after the call. Each write is sent after that: what it
+            says was decided, and the version that it names was read, while no other program led.
     """
 
     def __init__(
@@ -104,8 +106,9 @@ class Client:
         connections: int = CONNECTIONS_MAX,
         agent: str = "penstock",
         read_only: bool = False,
+        leads: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._access, self._agent, self._read_only = access, agent, read_only
+        self._access, self._agent, self._read_only, self._leads = access, agent, read_only, leads
         self._turns = asyncio.Semaphore(connections)
         self._session: aiohttp.ClientSession | None = None
 
@@ -163,6 +166,13 @@ class Client:
 
         Raises: KubernetesError. `Unavailable` says nothing of whether a write was carried out.
         """
+        if self._leads is not None and method != "GET":
+            await self._leads()
+        return await self._answered(method, path, body, query, content)
+
+    async def _answered(
+        self, method: Method, path: str, body: object, query: Mapping[str, str] | None, content: str
+    ) -> bytes:
         sent = None if body is None else msgspec.json.encode(body)
         async with self._turns:
             try:

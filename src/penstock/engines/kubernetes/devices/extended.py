@@ -169,10 +169,10 @@ def claim_body(pod: Pod, mapped: Mapped) -> dict[str, Any]:
     }
 
 
-def status_body(pod: Pod, mapped: Mapped) -> dict[str, Any]:
+def status_of(pod: Pod, mapped: Mapped) -> dict[str, Any]:
     """Return what a pod's status says of the claim."""
     told = {"resourceClaimName": claim_name(pod), "requestMappings": list(mapped.mappings)}
-    return {"metadata": {"uid": pod.metadata.uid}, "status": {"extendedResourceClaimStatus": told}}
+    return {"extendedResourceClaimStatus": told}
 
 
 def _boxes(pod: Pod) -> tuple[Container, ...]:

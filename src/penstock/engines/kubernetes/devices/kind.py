@@ -21,7 +21,7 @@ from penstock.engines.kubernetes.devices import tidying
 from penstock.engines.kubernetes.devices.allocator import NoFit
 from penstock.engines.kubernetes.devices.claimed import CONSUMERS_MAX, Claimed, Entry, Lacking
 from penstock.engines.kubernetes.devices.counting import Counting
-from penstock.engines.kubernetes.devices.extended import Extended, claim_body, status_body
+from penstock.engines.kubernetes.devices.extended import Extended, claim_body, status_of
 from penstock.engines.kubernetes.devices.planned import Planned
 from penstock.engines.kubernetes.devices.requests import Impossible, devices_of, wanted
 from penstock.engines.kubernetes.devices.tainting import Tainting
@@ -102,7 +102,7 @@ class DeviceClaims:
             Heard(self._claim, self._template, self._slice, self._class, self._rule, listed),
             draw,
         )
-        self._writer = ClaimWriter(client, self.claimed.claims.get, self.view.claims.wrote, draw)
+        self._writer = ClaimWriter(client, self.claimed.claims.get, self.view.claims.wrote, server.term, draw)
         self._tainting = Tainting(client, self.view, self.claimed.inventory, server.closed_nodes, server.identity)
         self._starting = Starting()
         self._extended = Extended(self.claimed)
@@ -127,11 +127,11 @@ class DeviceClaims:
         found = self._nodes.get(("", node))
         return found.metadata.labels if found is not None else {}
 
-    async def run(self) -> None:
-        """Follow the cluster until cancelled."""
+    async def run(self, begun: Callable[[], bool]) -> None:
+        """Follow the cluster until cancelled. Args: begun: whether no former leader can bind a pod any more."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.view.run())
-            group.create_task(self._tidying.run(self.release))
+            group.create_task(self._tidying.run(self.release, begun))
             group.create_task(self._tainting.run())
 
     # What the cluster says.
@@ -365,7 +365,7 @@ class DeviceClaims:
         mapped = self._extended.mapped(pod, self._nodes.get(("", node)))
         if mapped is None:
             return ""
-        return await self._writer.make(claim_body(pod, mapped), pod, status_body(pod, mapped), wanted)
+        return await self._writer.make(claim_body(pod, mapped), pod, status_of(pod, mapped), wanted)
 
     async def _caught_up(self, entries: Sequence[Entry], wanted: Callable[[], bool]) -> None:
         """Wait until all is known that others had written when the claims were: who gave a device out first has it."""

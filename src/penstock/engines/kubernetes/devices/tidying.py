@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from penstock.core.model.ids import NodeName
 from penstock.engines.kubernetes.asks import SCHEDULER
@@ -122,10 +123,12 @@ class Tidying:
                 return True
         return False
 
-    async def run(self, release: Callable[[Pod, NodeName], Awaitable[None]]) -> None:
+    async def run(self, release: Callable[[Pod, NodeName], Awaitable[None]], begun: Callable[[], bool]) -> None:
         """Take devices back that were given to pods which do not start, until cancelled."""
         while True:
             await asyncio.sleep(LEFTOVER_S / 5)
+            if not begun():
+                continue
             now_s = asyncio.get_running_loop().time()
             for pod, node in self.starting.overdue(now_s):
                 await release(pod, node)
@@ -133,7 +136,7 @@ class Tidying:
                 if await self._in_use(key, consumer):
                     continue  # the copy of the pods is behind
                 log.info("a pod does not start with its devices", extra={"pod": consumer.name, "claim": key})
-                await self._writer.take_back(key, consumer, devices=True)
+                await self._writer.take_back(key, consumer, devices=True, wanted=partial(self._is_left, key, consumer))
 
     async def _in_use(self, key: str, consumer: Consumer) -> bool:
         claim = self._claimed.claims.get(key)
@@ -148,11 +151,15 @@ class Tidying:
         idle: dict[tuple[str, Consumer], None] = {}
         for claim in self._claimed.claims.values():
             for one in claim.status.reserved_for:
-                users = self._users(claim, one)
-                if users and all(self._waits(pod) for pod in users):
+                if self._is_left(claim.key, one):
                     idle[claim.key, one] = None
         self._left_since_s = {key: self._left_since_s.get(key, now_s) for key in idle}
         return [key for key in idle if now_s - self._left_since_s[key] >= LEFTOVER_S]
+
+    def _is_left(self, key: str, consumer: Consumer) -> bool:
+        claim = self._claimed.claims.get(key)
+        users = self._users(claim, consumer) if claim is not None else []
+        return bool(users) and all(self._waits(pod) for pod in users)
 
     def _users(self, claim: ResourceClaim, consumer: Consumer) -> list[Pod]:
         """Return the pods that a reservation is for; of a group those that name the claim."""

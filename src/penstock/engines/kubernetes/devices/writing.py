@@ -7,6 +7,7 @@ that names the version of the claim; then what the drivers have to say. Source: 
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -14,9 +15,11 @@ import msgspec
 
 from penstock.engines.kubernetes.api.client import Client
 from penstock.engines.kubernetes.api.errors import Busy, Conflict, KubernetesError, Missing, Unavailable
-from penstock.engines.kubernetes.binding import PODS
+from penstock.engines.kubernetes.binding import PODS, always
 from penstock.engines.kubernetes.devices.claimed import CONSUMERS_MAX
 from penstock.engines.kubernetes.devices.view import CLAIMS
+from penstock.engines.kubernetes.names import TERM_ANNOTATION
+from penstock.engines.kubernetes.objects.common import as_known
 from penstock.engines.kubernetes.objects.devices import Allocation, Consumer, ResourceClaim, Result
 from penstock.engines.kubernetes.objects.pods import Pod
 
@@ -36,6 +39,7 @@ class ClaimWriter:
     Args:
         latest: gives the newest known version of a claim, by its key.
         wrote: gets each claim that was read, or changed.
+        term: gives what this life of the server is called.
     """
 
     def __init__(
@@ -43,9 +47,10 @@ class ClaimWriter:
         client: Client,
         latest: Callable[[str], ResourceClaim | None],
         wrote: Callable[[ResourceClaim], None],
+        term: Callable[[], str],
         draw: random.Random | None = None,
     ) -> None:
-        self._client, self._latest, self._wrote = client, latest, wrote
+        self._client, self._latest, self._wrote, self._term = client, latest, wrote, term
         self._draw = draw or random.Random()  # noqa: S311 - spreads requests in time
 
     async def give(
@@ -68,13 +73,11 @@ class ClaimWriter:
             try:
                 if claim is None or number:
                     claim = await self._read(key)
-                what = _to_do(claim, allocation(), consumer, usable)
+                what = _to_do(claim, allocation(), consumer, usable, self._term())
                 if isinstance(what, str):
                     return what
                 body, part = what
-                meta = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
-                body = {**body, "metadata": {**meta, **body.get("metadata", {})}}
-                claim = await self._patch(key, body, part)
+                claim = await self._patch(claim, body, part)
                 if _has(claim, consumer) and part:
                     return ""
                 continue
@@ -95,16 +98,23 @@ class ClaimWriter:
         Args:
             body: the claim; its name is the pod's alone.
         """
-        number, meta = 0, pod.metadata
+        number, meta, now = 0, pod.metadata, pod
+        path = PODS.path(meta.namespace, meta.name)
         while wanted():
             try:
                 try:
                     self._wrote(await self._client.write("POST", CLAIMS.path(meta.namespace), body, ResourceClaim))
                 except Conflict:
                     await self._read(f"{meta.namespace}/{body['metadata']['name']}")  # it was made before
-                await self._client.patch(PODS.path(meta.namespace, meta.name, "status"), status, Pod)
-                return ""
-            except (Missing, Conflict):
+                with suppress(Conflict):
+                    await self._client.patch(
+                        f"{path}/status", {"metadata": as_known(now.metadata), "status": status}, Pod
+                    )
+                    return ""
+                now = await self._client.get(path, Pod)
+                if now.metadata.uid != meta.uid or now.spec.node_name:
+                    return "it is gone"
+            except Missing:
                 return "it is gone"
             except (Busy, Unavailable) as error:
                 await self._pause(number, error)
@@ -123,14 +133,17 @@ class ClaimWriter:
             return True
         return found.metadata.uid == pod.metadata.uid and bool(found.spec.node_name)
 
-    async def take_back(self, key: str, consumer: Consumer, *, devices: bool) -> None:
+    async def take_back(
+        self, key: str, consumer: Consumer, *, devices: bool, wanted: Callable[[], bool] = always
+    ) -> None:
         """Take the reservation back, and the devices where nobody else has the claim: until that is done.
 
         Args:
             devices: whether the devices may be taken away.
+            wanted: whether that is still to be done.
         """
         number, claim = 0, self._latest(key)
-        while True:
+        while wanted():
             try:
                 if claim is None or number:
                     claim = await self._read(key)
@@ -141,12 +154,10 @@ class ClaimWriter:
                 status: dict[str, Any] = {"reservedFor": msgspec.to_builtins(left) or None}
                 if clears:
                     status |= {"allocation": None, "devices": None}
-                meta = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
-                claim = await self._patch(key, {"metadata": meta, "status": status}, "status")
+                claim = await self._patch(claim, {"status": status}, "status")
                 if clears and FINALIZER in claim.metadata.finalizers:
                     kept = [one for one in claim.metadata.finalizers if one != FINALIZER]
-                    meta = {**meta, "resourceVersion": claim.metadata.resource_version}
-                    await self._patch(key, {"metadata": {**meta, "finalizers": kept}}, "")
+                    await self._patch(claim, {"metadata": {"finalizers": kept}}, "")
                 return
             except Missing:
                 return
@@ -179,9 +190,11 @@ class ClaimWriter:
         self._wrote(found)
         return found
 
-    async def _patch(self, key: str, body: dict[str, Any], part: str) -> ResourceClaim:
-        namespace, _, name = key.partition("/")
-        found = await self._client.patch(CLAIMS.path(namespace, name, part), body, ResourceClaim)
+    async def _patch(self, claim: ResourceClaim, body: dict[str, Any], part: str) -> ResourceClaim:
+        """Change a claim as it was read."""
+        meta = claim.metadata
+        body = {**body, "metadata": {**as_known(meta), **body.get("metadata", {})}}
+        found = await self._client.patch(CLAIMS.path(meta.namespace, meta.name, part), body, ResourceClaim)
         self._wrote(found)
         return found
 
@@ -192,9 +205,16 @@ class ClaimWriter:
 
 
 def _to_do(
-    claim: ResourceClaim, allocation: Allocation | None, consumer: Consumer, usable: Callable[[Allocation], bool]
+    claim: ResourceClaim,
+    allocation: Allocation | None,
+    consumer: Consumer,
+    usable: Callable[[Allocation], bool],
+    term: str,
 ) -> tuple[dict[str, Any], str] | str:
-    """Return the next write and its subresource; '' where nothing is left to do, else why it cannot be done."""
+    """Return the next write and its subresource; '' where nothing is left to do, else why it cannot be done.
+
+    A claim that has all it needs is written, too, once in each term: a former leader may be about to take it back.
+    """
     has, reserved = claim.status.allocation, claim.status.reserved_for
     if claim.metadata.deletion_timestamp is not None:
         return f"ResourceClaim {claim.key} is being deleted"
@@ -207,8 +227,9 @@ def _to_do(
         return f"ResourceClaim {claim.key} has lost its devices"
     if len(others) >= CONSUMERS_MAX:
         return f"ResourceClaim {claim.key} is reserved for {len(others)} pods, at most {CONSUMERS_MAX} may use it"
-    if FINALIZER not in claim.metadata.finalizers:
-        return {"metadata": {"finalizers": [*claim.metadata.finalizers, FINALIZER]}}, ""
+    if FINALIZER not in claim.metadata.finalizers or claim.metadata.annotations.get(TERM_ANNOTATION) != term:
+        finalizers = [one for one in claim.metadata.finalizers if one != FINALIZER]
+        return {"metadata": {"finalizers": [*finalizers, FINALIZER], "annotations": {TERM_ANNOTATION: term}}}, ""
     if has is not None and _has(claim, consumer):
         return ""
     status: dict[str, Any] = {"reservedFor": [*map(msgspec.to_builtins, (*others, consumer))]}

@@ -51,6 +51,11 @@ class Metadata(Wire, frozen=True):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
+def as_known(meta: Metadata) -> dict[str, str]:
+    """Return what a write names so that it is refused where the object is another one, or has changed since."""
+    return {"uid": meta.uid, "resourceVersion": meta.resource_version}
+
+
 class ListMetadata(Wire, frozen=True):
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")

@@ -21,6 +21,7 @@ from penstock.engines.kubernetes.binding import PODS, AnyWorkload
 from penstock.engines.kubernetes.gangs.gang import Gang, is_of
 from penstock.engines.kubernetes.gangs.workloads import ELASTIC_JOBS
 from penstock.engines.kubernetes.objects.answers import AnyObject
+from penstock.engines.kubernetes.objects.common import as_known
 from penstock.engines.kubernetes.objects.penstock import ElasticJob
 from penstock.engines.kubernetes.objects.pods import Pod
 from penstock.engines.kubernetes.operator.pods import name_of, pod_of, service_of
@@ -201,7 +202,7 @@ class Maker:
 
     async def _remove(self, pod: Pod) -> None:
         path = PODS.path(pod.metadata.namespace, pod.metadata.name)
-        body = {"preconditions": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}}
+        body = {"preconditions": as_known(pod.metadata)}
         try:
             await self._client.write("DELETE", path, body, AnyObject)
         except KubernetesError as error:

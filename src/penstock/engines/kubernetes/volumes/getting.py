@@ -13,6 +13,7 @@ from penstock.core.model.ids import NodeName
 from penstock.engines.kubernetes.api.client import Client
 from penstock.engines.kubernetes.api.errors import Busy, Conflict, KubernetesError, Missing, Unavailable
 from penstock.engines.kubernetes.binding import WAIT_S, WITHDRAWN
+from penstock.engines.kubernetes.objects.common import as_known
 from penstock.engines.kubernetes.objects.nodes import Node
 from penstock.engines.kubernetes.objects.volumes import Volume, VolumeClaim
 from penstock.engines.kubernetes.volumes.matching import (
@@ -91,7 +92,7 @@ class Getting:
             named = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": claim.metadata.namespace,
                      "name": claim.metadata.name, "uid": claim.metadata.uid}  # fmt: skip
             marks = {} if ref is not None else {BY_CONTROLLER_ANNOTATION: "yes"}
-            return {"metadata": {**_version(now), "annotations": marks}, "spec": {"claimRef": named}}
+            return {"metadata": {**as_known(now.metadata), "annotations": marks}, "spec": {"claimRef": named}}
 
         async def write(body: dict[str, Any]) -> None:
             self._view.volumes.wrote(await self._client.patch(VOLUMES.path("", name), body, Volume))
@@ -127,7 +128,7 @@ class Getting:
                 return None
             if told:
                 return f"claim {claim.metadata.name} was to get its volume on {told} meanwhile"
-            return {"metadata": {**_version(now), "annotations": {SELECTED_ANNOTATION: node}}}
+            return {"metadata": {**as_known(now.metadata), "annotations": {SELECTED_ANNOTATION: node}}}
 
         async def write(body: dict[str, Any]) -> None:
             found = await self._client.patch(CLAIMS.path(*claim.key), body, VolumeClaim)
@@ -225,7 +226,3 @@ class Getting:
             waiting.discard(event)
             if not waiting:
                 del self._waiting[key]
-
-
-def _version(one: Volume | VolumeClaim) -> dict[str, str]:
-    return {"uid": one.metadata.uid, "resourceVersion": one.metadata.resource_version}
