@@ -326,13 +326,10 @@ class Controller:
                 return self._report(tx, request)
             case msg.Alive():
                 self.leases.prolong(request.nodes, self._lease_ends_ms(), self._clock.monotonic_ms())
-                return msg.Done()
             case msg.ConfirmLead():
                 self._confirmed_ms = -self.state.config.settings.lease_margin_ms  # it is due, then
-                return msg.Done()
             case msg.TimePassed():
                 self._time_passed(tx)
-                return msg.Done()
             case msg.CommitPlan():
                 return msg.PlanCommitted(request.plan if self.shadow else orders.apply_plan(tx, request.plan))
             case msg.TakeImage():
@@ -351,6 +348,7 @@ class Controller:
                 if not isinstance(request, TokenRequest):
                     assert_never(request)
                 return tokens.decide(tx, request)
+        return msg.Done()
 
     def _change_jobs(self, tx: Transaction, request: msg.ChangeJobs) -> msg.Reply:
         action, by, change, administrator = request.action, request.by, request.change, request.administrator
