@@ -248,6 +248,11 @@ def test_a_link_in_the_place_of_a_tree_is_not_read_through(node, tmp_path):
     assert node.tree(Source(*PROJECT), 2) != first
 
 
+def test_who_has_a_large_tree_keeps_no_other_account_waiting(node):
+    with kept._walking["another"]:  # that account's tree is being walked
+        assert node.tree(Source(*PROJECT)).exists()
+
+
 def test_old_trees_go_unless_a_replica_has_them(node, monkeypatch):
     monkeypatch.setattr(unpacking, "KEPT_S", -1)
     used, unused = Source(file("a", TEXT)), Source(file("b", TEXT))

@@ -123,7 +123,7 @@ class Environments(Preparer):
         def fill(folder: Path) -> int:
             job.say("its Python environment is being made")
             self._make(job, spec, folder, environment)
-            return size_of(folder)
+            return size_of(folder, job.account)
 
         path, there = self._trees.get(name, job.account, job.users, fill)
         job.say("its Python environment was there already" if there else "its Python environment is made")

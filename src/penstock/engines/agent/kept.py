@@ -16,6 +16,7 @@ import stat
 import threading
 import time
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -39,12 +40,11 @@ NAME_SHOWN = 32
 """Characters of a name in that of its folder."""
 LEFT_MAX = 10_000
 """Entries of one account's folder that are looked at for what a former worker has left."""
-WALKS_AT_ONCE = 2
-"""Trees that are walked at once: what walks them keeps the agent's loop waiting now and then."""
 SPARE_BYTES = 2**30
 """Of the disk, left to the log and to others."""
 
-_walking = threading.Semaphore(WALKS_AT_ONCE)
+_walking: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+"""By account: one walks one of its trees at a time, and keeps no other account waiting by their size."""
 
 
 def owned(folder: Path, account: str, mode: int = 0o700) -> Path:
@@ -53,11 +53,11 @@ def owned(folder: Path, account: str, mode: int = 0o700) -> Path:
     return account_files.make_folder(folder, mode, user.uid if user else -1, user.gid if user else -1)
 
 
-def size_of(root: Path) -> int:
+def size_of(root: Path, account: str) -> int:
     """Return what the files of a tree take (bytes), each once. Links are not followed. Raises: OSError."""
     several: set[tuple[int, int]] = set()
     total = 0
-    with _walking, account_files.folder(root) as tree:
+    with _walking[account], account_files.folder(root) as tree:
         for _, about in account_files.walk(tree):
             if stat.S_ISDIR(about.st_mode) or (about.st_dev, about.st_ino) in several:
                 continue
@@ -67,10 +67,10 @@ def size_of(root: Path) -> int:
     return total
 
 
-def state_of(tree: int) -> str:
+def state_of(tree: int, account: str) -> str:
     """Return a digest of what the kernel says of all entries of a tree. Raises: OSError."""
     found = hashlib.sha256()
-    with _walking:
+    with _walking[account]:
         for path, about in account_files.walk(tree):
             of = (about.st_ino, about.st_mode, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
             found.update(os.fsencode(path) + b"\0" + repr(of).encode())
@@ -172,7 +172,7 @@ class KeptTrees:
                 self._mark(found[-1], users)
         for tree in found[-1:]:  # that before it was changed already
             with contextlib.suppress(OSError), self.opened(Path(tree.path)) as opened:
-                if state_of(opened) == tree.state:
+                if state_of(opened, account) == tree.state:
                     return Path(tree.path)
             log.warning("a folder that was kept has changed, and is made anew", extra={"path": tree.path})
         return None
@@ -203,7 +203,7 @@ class KeptTrees:
                     size = fill(unfinished / mark)
                     _move(mark, new, making, home)
                 with account_files.folder(new, home) as tree:
-                    state = state_of(tree)
+                    state = state_of(tree, account)
             except BaseException as error:
                 account_files.remove(mark, making)
                 account_files.remove(new, home)

@@ -48,7 +48,7 @@ class SettingUp(Preparer):
 
         def fill(folder: Path) -> int:
             self._run(job, folder, copied=copied)
-            return size_of(folder)
+            return size_of(folder, job.account)
 
         path, there = self._trees.get(self.key(job.order), job.account, job.users, fill)
         if there:
