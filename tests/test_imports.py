@@ -29,7 +29,7 @@ def test_an_agent_loads_no_state_and_nothing_that_decides():
 
 
 @pytest.mark.parametrize(
-    ("module", "most"), [("penstock.client", 40), ("penstock.engines.agent.guardian", 66)], ids=["client", "agent"]
+    ("module", "most"), [("penstock.client", 41), ("penstock.engines.agent.guardian", 74)], ids=["client", "agent"]
 )
 def test_a_client_and_an_agent_load_few_modules(module, most):
     ours = [name for name in loaded_by(module) if name.partition(".")[0] == "penstock"]

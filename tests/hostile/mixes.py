@@ -153,7 +153,7 @@ class Stage:
 
     def _kill_worker(self) -> None:
         """Kill the node's worker: the next one finds what the accounts have left."""
-        guardian = (self.node / "agent.pid").read_text()
+        guardian = (self.node / "agent.pid").read_text().strip()
         children = Path(f"/proc/{guardian}/task/{guardian}/children").read_text().split()
         for pid in children[:1]:
             os.kill(int(pid), 9)

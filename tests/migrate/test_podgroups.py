@@ -66,7 +66,7 @@ LEFT_TO_PODS = {"devices": ("A100", "not mapped")}
         ({"devices": {"profile": "1g.10gb"}}, {"cpu": "1", "nvidia.com/mig-1g.10gb": "1"}, {}),
         ({"devices": {"count": 2, "vendor": "amd"}}, {"amd.com/gpu": "2", "cpu": "1"}, {}),
         ({"devices": {"count": 2, "model": "A100"}}, {"cpu": "1", "nvidia.com/gpu": "2"}, LEFT_TO_PODS),
-        ({"cpus": 0}, None, {}),
+        ({"cpus": 0}, {"cpu": "50m"}, {}),
         ({"cpus": 0.5, "storage": "10GiB"}, {"cpu": "500m", "ephemeral-storage": "10Gi"}, {}),
     ],
 )  # fmt: skip
