@@ -117,7 +117,7 @@ def prepare(
 
 
 def join(bundle: JoinBundle | None, data: Path, wish: JoinWish = NO_WISH) -> Joined:
-    """Make a machine a node, and start its agent in a session of its own; one that lives goes on with what is new.
+    """Make a machine a node, and start its agent in a session of its own; a living agent takes up what is new.
 
     Raises: as `prepare`.
     """

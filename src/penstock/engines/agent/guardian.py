@@ -4,7 +4,7 @@ Both are one program, forked. The guardian is the subreaper of the node's proces
 children become the guardian's, which notes their exits exactly and starts a new worker. When the guardian is killed,
 the worker turns into a guardian itself (exec keeps process number and children). It also ends the node's processes
 when the lease is over and the worker cannot, because it is stopped or stuck. So nothing that the system refuses it,
-such as a write, a descriptor or a new process, may end it: it goes on, and tries again.
+such as a write, a descriptor or a new process, may end it: its loop continues, and tries again.
 
 Started as `python -P -m penstock.engines.agent.guardian CONFIG`, with an absolute path.
 """

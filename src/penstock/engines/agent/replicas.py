@@ -398,7 +398,7 @@ class Replicas:
             self._leaving.add(running.key)
             self._ask_others(running)
         else:
-            self._killing[running.key] = None  # first: `poll` goes on with it, whatever fails here
+            self._killing[running.key] = None  # first: `poll` retries it, whatever fails here
             if kill_inside(running.box):
                 self._finish(running.key, info)
             elif running.ours:  # it is reaped before the box is empty: keep its exit for the next worker
